@@ -1,0 +1,1 @@
+"""kbeval-pipeline: know every night whether a knowledge base still answers."""
