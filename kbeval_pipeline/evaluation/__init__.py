@@ -1,0 +1,1 @@
+"""Pure evaluation logic: frames and dataclasses in, frames and dataclasses out."""
