@@ -1,0 +1,159 @@
+"""Metrics of an evaluation: per question, aggregated, and the result row."""
+
+import json
+
+import polars as pl
+from dagster import AssetExecutionContext, MetadataValue, Output, asset
+
+from kbeval_pipeline.assets.metadata import cumulative_recall_plot, markdown_table, table_metadata
+from kbeval_pipeline.assets.stage import readable_failures
+from kbeval_pipeline.evaluation.doc_id_report import doc_id_report
+from kbeval_pipeline.evaluation.ranking_metrics import (
+    count_repeats,
+    question_ranking_metrics,
+    rank_documents,
+    summarise,
+)
+from kbeval_pipeline.evaluation.test_sets import relevance_judgments, test_set_version
+from kbeval_pipeline.resources.project import ProjectResource
+from kbeval_pipeline.tables import DOC_ID_METRICS, EVALUATION_RESULTS, EXTENDED_METRICS, QUESTION_METRICS
+
+REPORTED_METRICS = ("recall", "precision", "hit", "mrr", "map", "ndcg", "r_precision", "bpref")
+_SEARCHED = pl.col("status") == "searched"
+
+
+@asset(
+    group_name="metrics",
+    kinds={"polars", "duckdb"},
+    pool="warehouse",
+    description=DOC_ID_METRICS.description,
+    metadata=table_metadata(DOC_ID_METRICS),
+)
+@readable_failures
+def doc_id_metrics(
+    context: AssetExecutionContext,
+    project: ProjectResource,
+    test_set: pl.DataFrame,
+    question_searches: pl.DataFrame,
+    retrieved_chunks: pl.DataFrame,
+) -> Output[pl.DataFrame]:
+    """Compute the documented metrics of version `doc_id`; no row where the evaluation lacks it."""
+    evaluation = project.evaluation(context.partition_key)
+    if "doc_id" not in evaluation.version:
+        return Output(DOC_ID_METRICS.frame(), metadata={"note": "the evaluation has no version doc_id"})
+    row = doc_id_report(
+        test_set,
+        question_searches,
+        retrieved_chunks,
+        name=evaluation.knowledge_base,
+        top_k=evaluation.retrieval_depth,
+    )
+    numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
+    recall = json.loads(str(row["cumulative_recall"]))
+    return Output(
+        DOC_ID_METRICS.frame([row]),
+        metadata={
+            **numbers,
+            "share_found": row["total_found"] / row["total"],
+            "cumulative_recall_plot": cumulative_recall_plot(recall),
+            "cumulative_recall": MetadataValue.json(recall),
+            "test_set_version": test_set_version(test_set),
+        },
+    )
+
+
+@asset(
+    group_name="metrics",
+    kinds={"polars", "duckdb"},
+    pool="warehouse",
+    description=QUESTION_METRICS.description,
+    metadata=table_metadata(QUESTION_METRICS),
+)
+@readable_failures
+def question_metrics(
+    context: AssetExecutionContext,
+    project: ProjectResource,
+    test_set: pl.DataFrame,
+    question_searches: pl.DataFrame,
+    retrieved_chunks: pl.DataFrame,
+) -> Output[pl.DataFrame]:
+    """Compute the ranking metrics of each question that was searched and has judged documents."""
+    evaluation = project.evaluation(context.partition_key)
+    searched = question_searches.filter(_SEARCHED).select("question_id")
+    qrels = relevance_judgments(test_set).join(searched, on="question_id", how="semi")
+    ks = [k for k in evaluation.ks if k <= evaluation.retrieval_depth] or [evaluation.retrieval_depth]
+    per_question = question_ranking_metrics(
+        qrels, rank_documents(retrieved_chunks), ks, metrics=REPORTED_METRICS
+    )
+    worst = (
+        per_question.filter(metric="ndcg", k=max(ks))
+        .sort("value", "question_id")
+        .join(question_searches.select("question_id", "question"), on="question_id", how="left")
+        .select("question_id", "question", pl.col("value").alias(f"ndcg@{max(ks)}"))
+    )
+    return Output(
+        per_question,
+        metadata={
+            "questions": per_question["question_id"].n_unique(),
+            "repeated_chunks_of_a_document": count_repeats(retrieved_chunks),
+            "lowest": markdown_table(worst),
+        },
+    )
+
+
+@asset(
+    group_name="metrics",
+    kinds={"polars", "duckdb"},
+    pool="warehouse",
+    description=EXTENDED_METRICS.description,
+    metadata=table_metadata(EXTENDED_METRICS),
+)
+@readable_failures
+def extended_metrics(
+    context: AssetExecutionContext, project: ProjectResource, question_metrics: pl.DataFrame
+) -> Output[pl.DataFrame]:
+    """Average each metric over the questions, with its bootstrap interval."""
+    seed = project.evaluation(context.partition_key).seed
+    means = summarise(question_metrics, seed=seed)
+    numbers = {
+        metric if k is None else f"{metric}@{k}": value
+        for metric, k, value in means.select("metric", "k", "value").iter_rows()
+    }
+    return Output(means, metadata={**numbers, "metrics": markdown_table(means, rows=40)})
+
+
+@asset(
+    group_name="metrics",
+    kinds={"polars", "duckdb"},
+    pool="warehouse",
+    description=EVALUATION_RESULTS.description,
+    metadata=table_metadata(EVALUATION_RESULTS),
+)
+@readable_failures
+def evaluation_results(
+    test_set: pl.DataFrame,
+    question_searches: pl.DataFrame,
+    doc_id_metrics: pl.DataFrame,
+    extended_metrics: pl.DataFrame,
+) -> Output[pl.DataFrame]:
+    """Put the result rows together with what they were measured on."""
+    results = doc_id_metrics.with_columns(
+        version=pl.lit("doc_id"),
+        test_set_version=pl.lit(test_set_version(test_set)),
+        kb_fingerprint=pl.lit(question_searches["kb_fingerprint"][0]),
+    )
+    numbers = {
+        name: value
+        for name, value in (results.row(0, named=True) if results.height else {}).items()
+        if isinstance(value, int | float)
+    }
+    shown = extended_metrics.filter(pl.col("k").is_in([1, 10]) | pl.col("k").is_null())
+    return Output(
+        results,
+        metadata={
+            **numbers,
+            "test_set_version": test_set_version(test_set),
+            "kb_fingerprint": question_searches["kb_fingerprint"][0],
+            "extended": markdown_table(shown, rows=40),
+        },
+    )

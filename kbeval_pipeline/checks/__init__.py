@@ -1,0 +1,1 @@
+"""Asset checks: table contracts, failure rate, stale ids."""

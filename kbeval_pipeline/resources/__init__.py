@@ -1,0 +1,1 @@
+"""Where side effects live: the warehouse, data sources, knowledge bases."""

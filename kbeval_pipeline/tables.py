@@ -1,0 +1,151 @@
+"""Every table of the warehouse, declared once."""
+
+import polars as pl
+
+from kbeval_pipeline.table_schema import Column, Table
+
+_TEXT, _INT, _REAL = pl.String(), pl.Int64(), pl.Float64()
+
+TEST_SET = Table(
+    "test_set",
+    "One row for each question and document that answers it.",
+    (
+        Column("row_number", _INT, "Row of the test table, from 1.", minimum=1),
+        Column("question_id", _TEXT, "Id of the question; equal questions share it."),
+        Column("question", _TEXT, "The question."),
+        Column("answer", _TEXT, "The reference answer.", nullable=True),
+        Column("doc_id", _TEXT, "Id of the document that answers it, as canonical text.", nullable=True,
+               sources=("kb_documents.doc_id",)),
+        Column("grade", _REAL, "Relevance grade of the document; at least 1 is relevant.", nullable=True),
+        Column("text", _TEXT, "Text from which the question was written.", nullable=True,
+               sources=("kb_documents.content",)),
+        Column("content_hash", _TEXT, "SHA-256 of that text.", nullable=True,
+               sources=("kb_documents.content_hash",)),
+        Column("origin", _TEXT, "Who wrote the question: `own`, or the writer that generated it."),
+        Column("further_columns", _TEXT, "The test table's other columns, as a JSON object.", nullable=True),
+    ),
+    key=("row_number",),
+)  # fmt: skip
+
+QUESTION_SEARCHES = Table(
+    "question_searches",
+    "One row for each distinct question: how its search went.",
+    (
+        Column("question_id", _TEXT, "Id of the question.", sources=("test_set.question_id",)),
+        Column("question", _TEXT, "The question as searched.", sources=("test_set.question",)),
+        Column("status", _TEXT, "Whether the search succeeded.", values=("searched", "failed")),
+        Column("n_hits", _INT, "Chunks returned.", minimum=0),
+        Column("query_seconds", _REAL, "Duration of the search in seconds.", nullable=True, minimum=0),
+        Column("error", _TEXT, "Why the search failed.", nullable=True),
+        Column("kb_fingerprint", _TEXT, "Fingerprint of the knowledge base when it was searched."),
+    ),
+    key=("question_id",),
+)
+
+RETRIEVED_CHUNKS = Table(
+    "retrieved_chunks",
+    "One row for each question and rank.",
+    (
+        Column("question_id", _TEXT, "Id of the question.", sources=("test_set.question_id",)),
+        Column("rank", _INT, "Rank as returned by the knowledge base, from 1.", minimum=1),
+        Column("chunk_id", _TEXT, "Id of the chunk."),
+        Column("doc_id", _TEXT, "Id of the chunk's document, as canonical text.",
+               sources=("kb_documents.doc_id",)),
+        Column("content", _TEXT, "Text of the chunk.", sources=("kb_documents.content",)),
+        Column("content_hash", _TEXT, "SHA-256 of the chunk's text.", sources=("kb_documents.content",)),
+        Column("score", _REAL, "Score given by the knowledge base; higher is better."),
+    ),
+    key=("question_id", "rank"),
+)  # fmt: skip
+
+_COVERAGE = (
+    Column("n_questions", _INT, "Rows of the test table that count for this metric.", minimum=0,
+           sources=("test_set.row_number",)),
+    Column("n_measured", _INT, "Of these, measured.", minimum=0, sources=("question_searches.status",)),
+    Column("n_failed", _INT, "Of these, failed.", minimum=0, sources=("question_searches.status",)),
+)  # fmt: skip
+
+_FOUND = ("test_set.doc_id", "retrieved_chunks.doc_id", "retrieved_chunks.rank")
+_QUERY_TIME = ("question_searches.query_seconds",)
+
+DOC_ID_METRICS = Table(
+    "doc_id_metrics",
+    "One row for each run: the documented metrics of version `doc_id`.",
+    (
+        Column("name", _TEXT, "Name of the knowledge base."),
+        Column("top_k", _INT, "Chunks retrieved for a question.", minimum=1),
+        Column("total", _INT, "Test rows whose search succeeded.", minimum=1, sources=_FOUND),
+        Column("total_found", _INT, "Rows whose document is among the chunks.", minimum=0, sources=_FOUND),
+        Column("retrieved_in_top_10", _INT, "Rows whose document is in the first 10.", minimum=0,
+               sources=_FOUND),
+        Column("cumulative_recall", _TEXT, "JSON object: position to share of rows found by there.",
+               sources=_FOUND),
+        Column("avg_query_time", _REAL, "Mean duration of one search, seconds.", minimum=0,
+               sources=_QUERY_TIME),
+        Column("query_time_p50", _REAL, "Median of it.", minimum=0, sources=_QUERY_TIME),
+        Column("query_time_p95", _REAL, "95th percentile of it.", minimum=0, sources=_QUERY_TIME),
+        Column("query_time_max", _REAL, "Longest search.", minimum=0, sources=_QUERY_TIME),
+        *_COVERAGE,
+    ),
+    key=("name",),
+)  # fmt: skip
+
+QUESTION_METRICS = Table(
+    "question_metrics",
+    "One row for each question, metric and cut-off.",
+    (
+        Column("question_id", _TEXT, "Id of the question.", sources=("test_set.question_id",)),
+        Column("metric", _TEXT, "Name of the metric."),
+        Column("k", _INT, "Cut-off; null where the metric has none.", nullable=True, minimum=1),
+        Column("value", _REAL, "The question's value.", nullable=True, minimum=0,
+               sources=("test_set.grade", *_FOUND)),
+    ),
+    key=("question_id", "metric", "k"),
+)  # fmt: skip
+
+EXTENDED_METRICS = Table(
+    "extended_metrics",
+    "One row for each metric and cut-off: the mean over questions with its bootstrap interval.",
+    (
+        Column("metric", _TEXT, "Name of the metric.", sources=("question_metrics.metric",)),
+        Column("k", _INT, "Cut-off; null where the metric has none.", nullable=True, minimum=1,
+               sources=("question_metrics.k",)),
+        Column("value", _REAL, "Mean over the judged questions.", minimum=0,
+               sources=("question_metrics.value",)),
+        Column("ci_low", _REAL, "Lower end of the 95 % bootstrap interval.", minimum=0,
+               sources=("question_metrics.value",)),
+        Column("ci_high", _REAL, "Upper end of it.", minimum=0, sources=("question_metrics.value",)),
+        Column("n", _INT, "Questions in the mean.", minimum=1, sources=("question_metrics.question_id",)),
+    ),
+    key=("metric", "k"),
+)  # fmt: skip
+
+EVALUATION_RESULTS = Table(
+    "evaluation_results",
+    "One row for each run and version: the result row, with what it was measured on.",
+    (
+        Column("version", _TEXT, "Version of the evaluation.", values=("doc_id", "llm_relevancy")),
+        *(
+            Column(c.name, c.dtype, c.description, nullable=True, minimum=c.minimum,
+                   sources=(f"doc_id_metrics.{c.name}",))
+            for c in DOC_ID_METRICS.columns
+        ),
+        Column("test_set_version", _TEXT, "SHA-256 of the test set's questions, documents and grades.",
+               sources=("test_set.question", "test_set.doc_id", "test_set.grade")),
+        Column("kb_fingerprint", _TEXT, "Fingerprint of the knowledge base when it was searched.",
+               sources=("kb_documents.content_hash",)),
+        Column("warning", _TEXT, "What a reader must know about these numbers.", nullable=True),
+    ),
+    key=("version",),
+)  # fmt: skip
+
+EVALUATION_TABLES = (
+    TEST_SET,
+    QUESTION_SEARCHES,
+    RETRIEVED_CHUNKS,
+    DOC_ID_METRICS,
+    QUESTION_METRICS,
+    EXTENDED_METRICS,
+    EVALUATION_RESULTS,
+)
+TABLES = {table.name: table for table in EVALUATION_TABLES}
