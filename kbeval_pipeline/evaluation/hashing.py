@@ -2,8 +2,9 @@
 
 import hashlib
 
-import duckdb
 import polars as pl
+
+from kbeval_pipeline.duckdb_connection import connect
 
 
 def content_hashes(texts: pl.Series) -> pl.Series:
@@ -15,7 +16,7 @@ def content_hashes(texts: pl.Series) -> pl.Series:
     Returns:
         SHA-256 of the UTF-8 bytes as hexadecimal text; null stays null.
     """
-    with duckdb.connect() as connection:
+    with connect() as connection:
         connection.register("texts", pl.DataFrame({"text": texts.cast(pl.String)}).to_arrow())
         arrow = connection.sql("SELECT sha256(text) AS hash FROM texts").to_arrow_table()
     return pl.Series(texts.name, pl.DataFrame(pl.from_arrow(arrow))["hash"], dtype=pl.String)

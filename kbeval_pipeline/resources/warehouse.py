@@ -13,6 +13,7 @@ from dagster_duckdb import DuckDBResource
 from pydantic import Field
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from kbeval_pipeline.duckdb_connection import connect
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.table_schema import RUN_STAMP, Table
 
@@ -66,7 +67,7 @@ class Warehouse(DuckDBResource):
         with _PROCESS_LOCK:
             try:
                 connection = retrying(
-                    duckdb.connect, str(path), read_only=read_only, config=dict(self.connection_config)
+                    connect, str(path), read_only=read_only, config=dict(self.connection_config)
                 )
             except duckdb.IOException as error:
                 if _is_lock_conflict(error):

@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
+from kbeval_pipeline.duckdb_connection import connect
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.resources.data_sources.duckdb_engine import short_message
 from kbeval_pipeline.resources.data_sources.frames import kind, plain, text_of
@@ -68,7 +69,7 @@ def read_csv(path: Path) -> pl.DataFrame:
     limit = min(max(path.stat().st_size, _SHORTEST_LINE_LIMIT), _LONGEST_LINE_LIMIT)
     # DuckDB takes the path for a pattern.
     literal_path = re.sub(r"([*?\[])", r"[\1]", str(path))
-    with duckdb.connect(":memory:") as connection:
+    with connect(":memory:") as connection:
         try:
             arrow = connection.sql(
                 f"SELECT * FROM read_csv(?, columns={{{columns}}}, auto_detect=false, header=true, "  # noqa: S608

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import duckdb
 import polars as pl
 
+from kbeval_pipeline.duckdb_connection import connect
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.resources.data_sources.base import QUERY_SECONDS
 from kbeval_pipeline.resources.data_sources.frames import plain
@@ -164,7 +165,7 @@ def run_over_frames(sql: str, frames: Mapping[str, pl.DataFrame], where: str) ->
     Raises:
         UserError: when it fails or takes longer than `QUERY_SECONDS`.
     """
-    with duckdb.connect(":memory:", config=GUARDED) as connection:
+    with connect(":memory:", config=GUARDED) as connection:
         for name, frame in frames.items():
             connection.register(name, plain(frame).to_arrow())
         return run_select(connection, sql, where)

@@ -11,6 +11,7 @@ import duckdb
 import polars as pl
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from kbeval_pipeline.duckdb_connection import connect
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.resources.data_sources.base import DataSource
 from kbeval_pipeline.resources.data_sources.duckdb_engine import (
@@ -142,7 +143,7 @@ class DuckDBFile(DataSource):
                 if not read_only:
                     self._path.parent.mkdir(parents=True, exist_ok=True)
                 connection = retrying(
-                    duckdb.connect, str(self._path), read_only=read_only, config=GUARDED if read_only else {}
+                    connect, str(self._path), read_only=read_only, config=GUARDED if read_only else {}
                 )
             except (duckdb.Error, OSError) as error:
                 if _is_conflict(error):
