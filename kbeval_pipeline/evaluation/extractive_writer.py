@@ -2,12 +2,45 @@
 
 import polars as pl
 
+from kbeval_pipeline.evaluation.question_writers import SkippedRow, WrittenQuestion
+
 NAME = "offline-extractive"
 
 _TOKEN = r"[\p{Han}\p{Hiragana}\p{Katakana}]{2}|[\p{L}\p{N}][\p{L}\p{N}_'-]+"  # noqa: S105
 _SENTENCE_END = r"([.!?]\s|[。！？]|\n\s*\n)"  # noqa: RUF001 - full-width punctuation is meant
 _TERMS = 6
 _SENTENCE_TOKENS = (5, 60)
+
+
+class ExtractiveWriter:
+    """Writes keyword questions, by `write_questions`."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self._corpus: pl.DataFrame | None = None
+        self._statistics = pl.DataFrame()
+
+    async def write(self, corpus: pl.DataFrame, drawn: pl.DataFrame, /) -> list[WrittenQuestion | SkippedRow]:
+        """Write one question for each drawn document.
+
+        Args:
+            corpus: `doc_id, content` of all documents, for the term statistics.
+            drawn: `doc_id, content` of the documents to write for.
+
+        Returns:
+            A question, or that there is none, in the order of `drawn`.
+        """
+        if self._corpus is not corpus:  # the same for every batch of a generation
+            self._corpus, self._statistics = corpus, _inverse_frequency(corpus)
+        return [
+            SkippedRow(
+                doc_id, f"no sentence of {_SENTENCE_TOKENS[0]} to {_SENTENCE_TOKENS[1]} words", failed=False
+            )
+            if question is None
+            else WrittenQuestion(doc_id, question, answer)
+            for doc_id, question, answer in _write(self._statistics, drawn).iter_rows()
+        ]
 
 
 def write_questions(corpus: pl.DataFrame, drawn: pl.DataFrame) -> pl.DataFrame:
@@ -25,7 +58,11 @@ def write_questions(corpus: pl.DataFrame, drawn: pl.DataFrame) -> pl.DataFrame:
         `doc_id, question, answer` in the order of `drawn`; question and answer are null for a
         document without a usable sentence.
     """
-    inverse_frequency = (
+    return _write(_inverse_frequency(corpus), drawn)
+
+
+def _inverse_frequency(corpus: pl.DataFrame) -> pl.DataFrame:
+    return (
         _tokens(corpus.select("doc_id", pl.col("content").alias("sentence")))
         .select("doc_id", "token")
         .unique()
@@ -33,6 +70,9 @@ def write_questions(corpus: pl.DataFrame, drawn: pl.DataFrame) -> pl.DataFrame:
         .len("n_documents")
         .select("token", idf=(pl.lit(corpus.height) / pl.col("n_documents")).log() + 1.0)
     )
+
+
+def _write(inverse_frequency: pl.DataFrame, drawn: pl.DataFrame) -> pl.DataFrame:
     sentences = (
         drawn.select(
             "doc_id",
