@@ -6,18 +6,20 @@ from pathlib import Path
 
 import dagster as dg
 
+from kbeval_pipeline.assets.judging import relevance_judgments
 from kbeval_pipeline.assets.knowledge_bases import knowledge_base_assets
 from kbeval_pipeline.assets.metrics import (
     doc_id_metrics,
     evaluation_results,
     extended_metrics,
+    llm_relevancy_metrics,
     question_metrics,
 )
 from kbeval_pipeline.assets.retrieval import retrieval
 from kbeval_pipeline.assets.saved_results import saved_results
 from kbeval_pipeline.assets.test_sets import test_set
 from kbeval_pipeline.checks.documents import document_checks
-from kbeval_pipeline.checks.failure_rate import failure_rate_check
+from kbeval_pipeline.checks.failure_rate import failure_rate_checks
 from kbeval_pipeline.checks.table_contracts import table_contract_check
 from kbeval_pipeline.jobs import evaluate_job, generate_test_data_job
 from kbeval_pipeline.partitions import evaluation_partitions
@@ -37,7 +39,8 @@ for _feature in (
     warnings.filterwarnings("ignore", message=_feature)
 
 _EVALUATION_ASSETS = (
-    test_set, retrieval, doc_id_metrics, question_metrics, extended_metrics, evaluation_results,
+    test_set, retrieval, relevance_judgments, doc_id_metrics, llm_relevancy_metrics, question_metrics,
+    extended_metrics, evaluation_results,
     saved_results,
 )  # fmt: skip
 
@@ -61,7 +64,7 @@ def build_definitions(project_file: Path) -> dg.Definitions:
         ],
         asset_checks=[
             *(table_contract_check(table, partitions) for table in EVALUATION_TABLES),
-            failure_rate_check(partitions),
+            *failure_rate_checks(partitions),
             *document_checks(partitions),
         ],
         jobs=[evaluate_job, generate_test_data_job],

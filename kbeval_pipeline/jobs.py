@@ -7,7 +7,7 @@ GENERATE_TEST_DATA = "generate_test_data"
 
 evaluate_job = define_asset_job(
     EVALUATE,
-    selection=AssetSelection.groups("test_data", "retrieval", "metrics"),
+    selection=AssetSelection.groups("test_data", "retrieval", "judging", "metrics"),
     description="Evaluate one evaluation: read or generate its test set, search, score, store.",
 )
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import available_timezones
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, SecretStr, Tag, field_validator, model_validator
 
 from kbeval_pipeline.settings import Flag, Name, PositiveInt, Seed, Settings, Share, TableReference
 
@@ -135,12 +135,69 @@ class LocalKnowledgeBase(Settings):
     documents: DocumentsSettings
     chunking: ChunkingSettings = Field(default=ChunkingSettings())
     search: SearchSettings = Field(default=SearchSettings())
+    reranking_model: str | None = Field(None, description="LLM of evaluations that name none.")
     max_concurrency: PositiveInt | None = Field(
         None, description="Searches at once; the default is the number of cores, as searching is local work."
     )
 
 
-KnowledgeBaseSettings = LocalKnowledgeBase
+class LangChainKnowledgeBase(Settings):
+    """Any LangChain retriever or vector store, by import path and arguments."""
+
+    type: Literal["langchain"]
+    class_path: str = Field(
+        description="`module:Class` of a `BaseRetriever` or `VectorStore`, or `module:function` that "
+        "makes one."
+    )
+    arguments: dict[str, Any] = Field(default_factory=dict, repr=False, description="Its arguments.")
+    embeddings: EmbeddingsSettings | None = Field(
+        None, description="Passed as the vector store's embedding model, where it needs one."
+    )
+    search_arguments: dict[str, Any] = Field(
+        default_factory=dict, description="Further arguments of each search, such as a filter."
+    )
+    doc_id_key: str = Field("doc_id", description="Metadata key of a chunk's document id.")
+    documents: DocumentsSettings | None = Field(
+        None, description="Where the documents are listed from, as the store itself cannot list them."
+    )
+    fingerprint_sql: str | None = Field(
+        None,
+        description="One SELECT over the data sources whose result changes with the documents; by default "
+        "the listed documents are hashed.",
+    )
+    reranking_model: str | None = Field(None, description="LLM of evaluations that name none.")
+    max_concurrency: PositiveInt = Field(20, description="Searches at once.")
+
+
+class MindsDBKnowledgeBase(Settings):
+    """A knowledge base of a running MindsDB server, through its HTTP SQL API."""
+
+    type: Literal["mindsdb"]
+    url: str = Field("http://127.0.0.1:47334", description="URL of the server.")
+    user: str | None = Field(None, description="User, where the server asks for one.")
+    password: SecretStr | None = Field(
+        None, description="Take it from the environment: `${MINDSDB_PASSWORD}`."
+    )
+    knowledge_base: str = Field(description="Its name on the server, `project.kb` too.")
+    timeout_seconds: float = Field(60.0, gt=0, description="Longest duration of one request.")
+    reranking_model: str | None = Field(None, description="LLM of evaluations that name none.")
+    max_concurrency: PositiveInt = Field(20, description="Searches at once.")
+
+
+KnowledgeBaseSettings = LocalKnowledgeBase | LangChainKnowledgeBase | MindsDBKnowledgeBase
+
+
+def _kind_of_knowledge_base(value: Any) -> str:
+    kind = value.get("type", "local") if isinstance(value, dict) else getattr(value, "type", "local")
+    return str(kind)
+
+
+AnyKnowledgeBase = Annotated[
+    Annotated[LocalKnowledgeBase, Tag("local")]
+    | Annotated[LangChainKnowledgeBase, Tag("langchain")]
+    | Annotated[MindsDBKnowledgeBase, Tag("mindsdb")],
+    Discriminator(_kind_of_knowledge_base),
+]
 
 
 Provider = Literal[
@@ -202,6 +259,14 @@ class LLMSettings(Settings):
         return self
 
 
+class GenerationFilters(Settings):
+    """Which generated questions are left out, each replaced by another while the source lasts."""
+
+    near_duplicates: Flag = Field(True, description="One that is nearly asked already.")
+    quoting: Flag = Field(True, description="One that quotes its text nearly whole.")
+    language: Flag = Field(True, description="One in another language than its text.")
+
+
 class GenerateData(Settings):
     """How a test set is generated from documents."""
 
@@ -212,6 +277,7 @@ class GenerateData(Settings):
     )
     count: PositiveInt = Field(20, description="Number of questions.")
     seed: Seed = Field(0, description="Seed of the draw.")
+    filters: GenerationFilters = Field(default_factory=GenerationFilters)
 
 
 def _known_timezone(value: str) -> str:
@@ -255,7 +321,13 @@ class Evaluation(Settings):
     )
     ks: tuple[PositiveInt, ...] = Field((1, 3, 5, 10, 20), description="Cut-offs of the extended metrics.")
     relevance_threshold: Share = Field(0.5, description="Score from which a chunk counts as relevant.")
-    max_failure_rate: Share = Field(0.2, description="Share of failed questions that fails the run.")
+    max_failure_rate: Share = Field(
+        0.2, description="Share of failed questions, judgments or generated rows that fails the run."
+    )
+    cache: Flag = Field(True, description="`false` neither reads nor writes the reply store.")
+    max_cost: float | None = Field(
+        None, gt=0, description="Stops the run before its calls cost more; needs the model's prices."
+    )
     seed: Seed = Field(0, description="Seed of the bootstrap intervals.")
     schedule: Schedule | None = Field(None, description="Overrides the project's schedule.")
 
@@ -286,6 +358,11 @@ class Evaluation(Settings):
         """Chunks retrieved for a question: `top_k`, or the largest default of the versions."""
         return self.top_k or max(DEFAULT_TOP_K[version] for version in self.version)
 
+    @property
+    def judging_depth(self) -> int:
+        """Chunks judged for a question: `top_k`, or the default of `llm_relevancy`."""
+        return self.top_k or DEFAULT_TOP_K["llm_relevancy"]
+
 
 class Project(Settings):
     """The whole project file."""
@@ -295,7 +372,7 @@ class Project(Settings):
         Path(".kbeval"), description="Folder of the warehouse, the indexes and Dagster's own storage."
     )
     data_sources: dict[Name, DataSourceSettings] = Field(default_factory=dict)
-    knowledge_bases: dict[Name, KnowledgeBaseSettings] = Field(default_factory=dict)
+    knowledge_bases: dict[Name, AnyKnowledgeBase] = Field(default_factory=dict)
     llms: dict[Name, LLMSettings] = Field(default_factory=dict)
     default_llm: str | None = Field(None, description="Name of the LLM to use where none is named.")
     evaluations: dict[Name, Evaluation] = Field(default_factory=dict)

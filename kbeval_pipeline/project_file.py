@@ -197,6 +197,8 @@ def _reference_problems(data: Any) -> Iterator[Problem]:
             yield from unknown(path, "data source", parsed.data_source, section("data_sources"))
 
     for name, item in section("knowledge_bases").items():
+        model = item.get("reranking_model") if isinstance(item, dict) else None
+        yield from unknown(("knowledge_bases", name, "reranking_model"), "LLM", model, section("llms"))
         documents = item.get("documents") if isinstance(item, dict) else None
         if isinstance(documents, dict):
             yield from table(("knowledge_bases", name, "documents", "table"), documents.get("table"))
@@ -219,9 +221,12 @@ def _with_absolute_paths(project: Project, folder: Path) -> Project:
     }
     bases = {}
     for name, base in project.knowledge_bases.items():
-        files = base.documents.files
-        documents = base.documents.model_copy(update={"files": folder / files}) if files else base.documents
-        bases[name] = base.model_copy(update={"documents": documents})
+        documents = getattr(base, "documents", None)
+        files = documents.files if documents is not None else None
+        changed = {}
+        if documents is not None and files is not None:
+            changed["documents"] = documents.model_copy(update={"files": folder / files})
+        bases[name] = base.model_copy(update=changed)
     return project.model_copy(
         update={
             "data_dir": folder / project.data_dir,

@@ -90,6 +90,90 @@ DOC_ID_METRICS = Table(
     key=("name",),
 )  # fmt: skip
 
+RELEVANCE_JUDGMENTS = Table(
+    "relevance_judgments",
+    "One row for each judged chunk: the judge's score of its text for the question.",
+    (
+        Column("question_id", _TEXT, "Id of the question.", sources=("retrieved_chunks.question_id",)),
+        Column("rank", _INT, "Rank of the chunk.", minimum=1, sources=("retrieved_chunks.rank",)),
+        Column("chunk_id", _TEXT, "Id of the chunk.", sources=("retrieved_chunks.chunk_id",)),
+        Column("doc_id", _TEXT, "Id of its document.", sources=("retrieved_chunks.doc_id",)),
+        Column("content_hash", _TEXT, "SHA-256 of its text.", sources=("retrieved_chunks.content_hash",)),
+        Column("status", _TEXT, "Whether the judgment succeeded.", values=("judged", "failed")),
+        Column("score", _REAL, "Relevance; null where the judgment failed.", nullable=True, minimum=0,
+               maximum=1, sources=("retrieved_chunks.content", "test_set.question")),
+        Column("label", _TEXT, "What the judge replied.", nullable=True),
+        Column("reason", _TEXT, "Why, where the method gives a reason.", nullable=True),
+        Column("error", _TEXT, "Why the judgment failed.", nullable=True),
+        Column("judge", _TEXT, "Provider and model; `offline` is no language model."),
+        Column("method", _TEXT, "How it judged."),
+        Column("prompt_version", _TEXT, "Version of the prompt."),
+        Column("input_tokens", _INT, "Tokens sent, told at the first chunk of a text.", nullable=True,
+               minimum=0),
+        Column("output_tokens", _INT, "Tokens received, likewise.", nullable=True, minimum=0),
+        Column("cost", _REAL, "Cost of the calls, likewise; null is unknown.", nullable=True, minimum=0),
+        Column("stored", pl.Boolean(), "Whether the reply came from the store, at no cost now."),
+    ),
+    key=("question_id", "rank"),
+)  # fmt: skip
+
+_SCORES = ("relevance_judgments.score",)
+
+LLM_RELEVANCY_METRICS = Table(
+    "llm_relevancy_metrics",
+    "One row for each run: the documented metrics of version `llm_relevancy`.",
+    (
+        Column("name", _TEXT, "Name of the knowledge base."),
+        Column("judge", _TEXT, "Provider and model; `offline` is no language model.",
+               sources=("relevance_judgments.judge",)),
+        Column("method", _TEXT, "How it judged.", sources=("relevance_judgments.method",)),
+        Column("prompt_version", _TEXT, "Version of the prompt.",
+               sources=("relevance_judgments.prompt_version",)),
+        Column("top_k", _INT, "Chunks judged for a question.", minimum=1),
+        Column("relevance_threshold", _REAL, "Score from which a chunk is relevant.", minimum=0, maximum=1),
+        Column("avg_relevancy", _REAL, "Mean score.", nullable=True, minimum=0, maximum=1, sources=_SCORES),
+        Column("avg_relevance_score_by_k", _TEXT, "JSON list: mean score by rank.", sources=_SCORES),
+        Column("avg_first_relevant_position", _REAL, "Mean position, from 0, of the first relevant chunk.",
+               nullable=True, minimum=0, sources=_SCORES),
+        Column("mean_mrr", _REAL, "Mean reciprocal rank.", nullable=True, minimum=0, maximum=1,
+               sources=_SCORES),
+        Column("hit_at_k", _TEXT, "JSON list: share of questions with a relevant chunk by rank.",
+               sources=_SCORES),
+        Column("bin_precision_at_k", _TEXT, "JSON list: mean binary precision by rank.", sources=_SCORES),
+        Column("avg_entropy", _REAL, "Mean entropy of the scores, natural logarithm.", nullable=True,
+               minimum=0, sources=_SCORES),
+        Column("avg_ndcg", _REAL, "Mean nDCG of the scores.", nullable=True, minimum=0, maximum=1,
+               sources=_SCORES),
+        Column("judged_at_k", _TEXT, "JSON list: share of chunks with a judgment by rank.",
+               sources=("relevance_judgments.status",)),
+        Column("n_judgments", _INT, "Chunks to judge.", minimum=0, sources=("relevance_judgments.rank",)),
+        Column("n_failed_judgments", _INT, "Of these, failed.", minimum=0,
+               sources=("relevance_judgments.status",)),
+        Column("avg_query_time", _REAL, "Mean duration of one search, seconds.", nullable=True, minimum=0,
+               sources=_QUERY_TIME),
+        *_COVERAGE,
+    ),
+    key=("name",),
+)  # fmt: skip
+
+LLM_USAGE = Table(
+    "llm_usage",
+    "One row for each run and stage that asks a model: calls, tokens and cost.",
+    (
+        Column("stage", _TEXT, "What the model was asked for.", values=("generation", "judging")),
+        Column("model", _TEXT, "Provider and model."),
+        Column("calls", _INT, "Calls that were answered.", minimum=0),
+        Column("stored_replies", _INT, "Replies that needed no call.", minimum=0),
+        Column("retries", _INT, "Calls made again after a passing fault.", minimum=0),
+        Column("failed_calls", _INT, "Requests that failed for good.", minimum=0),
+        Column("input_tokens", _INT, "Tokens sent.", minimum=0),
+        Column("cached_tokens", _INT, "Of these, cached by the provider.", minimum=0),
+        Column("output_tokens", _INT, "Tokens received.", minimum=0),
+        Column("cost", _REAL, "Cost; null is unknown.", nullable=True, minimum=0),
+    ),
+    key=("stage",),
+)
+
 QUESTION_METRICS = Table(
     "question_metrics",
     "One row for each question, metric and cut-off.",
@@ -120,16 +204,25 @@ EXTENDED_METRICS = Table(
     key=("metric", "k"),
 )  # fmt: skip
 
+_RESULT_COLUMNS = {
+    column.name: Column(
+        column.name, column.dtype, column.description, nullable=True, minimum=column.minimum,
+        sources=tuple(
+            f"{other.name}.{column.name}"
+            for other in (DOC_ID_METRICS, LLM_RELEVANCY_METRICS)
+            if column.name in other.schema
+        ),
+    )
+    for table in (DOC_ID_METRICS, LLM_RELEVANCY_METRICS)
+    for column in table.columns
+}  # fmt: skip
+
 EVALUATION_RESULTS = Table(
     "evaluation_results",
     "One row for each run and version: the result row, with what it was measured on.",
     (
         Column("version", _TEXT, "Version of the evaluation.", values=("doc_id", "llm_relevancy")),
-        *(
-            Column(c.name, c.dtype, c.description, nullable=True, minimum=c.minimum,
-                   sources=(f"doc_id_metrics.{c.name}",))
-            for c in DOC_ID_METRICS.columns
-        ),
+        *_RESULT_COLUMNS.values(),
         Column("test_set_version", _TEXT, "SHA-256 of the test set's questions, documents and grades.",
                sources=("test_set.question", "test_set.doc_id", "test_set.grade")),
         Column("kb_fingerprint", _TEXT, "Fingerprint of the knowledge base when it was searched.",
@@ -144,8 +237,12 @@ EVALUATION_TABLES = (
     QUESTION_SEARCHES,
     RETRIEVED_CHUNKS,
     DOC_ID_METRICS,
+    RELEVANCE_JUDGMENTS,
+    LLM_RELEVANCY_METRICS,
     QUESTION_METRICS,
     EXTENDED_METRICS,
     EVALUATION_RESULTS,
 )
 TABLES = {table.name: table for table in EVALUATION_TABLES}
+# Written by the stages that ask a model, not by an asset of their own.
+ALL_TABLES = (*EVALUATION_TABLES, LLM_USAGE)

@@ -7,18 +7,30 @@ from dagster import AssetExecutionContext, MetadataValue, Output, asset
 
 from kbeval_pipeline.assets.metadata import cumulative_recall_plot, markdown_table, table_metadata
 from kbeval_pipeline.assets.stage import readable_failures
+from kbeval_pipeline.evaluation import offline_judge
 from kbeval_pipeline.evaluation.doc_id_report import doc_id_report
+from kbeval_pipeline.evaluation.llm_relevancy_report import llm_relevancy_questions, llm_relevancy_report
 from kbeval_pipeline.evaluation.ranking_metrics import (
     count_repeats,
     question_ranking_metrics,
     rank_documents,
     summarise,
 )
-from kbeval_pipeline.evaluation.test_sets import relevance_judgments, test_set_version
+from kbeval_pipeline.evaluation.test_sets import qrels_of, test_set_version
 from kbeval_pipeline.resources.project import ProjectResource
-from kbeval_pipeline.tables import DOC_ID_METRICS, EVALUATION_RESULTS, EXTENDED_METRICS, QUESTION_METRICS
+from kbeval_pipeline.tables import (
+    DOC_ID_METRICS,
+    EVALUATION_RESULTS,
+    EXTENDED_METRICS,
+    LLM_RELEVANCY_METRICS,
+    QUESTION_METRICS,
+)
 
 REPORTED_METRICS = ("recall", "precision", "hit", "mrr", "map", "ndcg", "r_precision", "bpref")
+OFFLINE_WARNING = (
+    "the judge is offline: the cosine of question and passage, no language model; circular where the "
+    "knowledge base ranks by the same vectors"
+)
 _SEARCHED = pl.col("status") == "searched"
 
 
@@ -66,6 +78,39 @@ def doc_id_metrics(
     group_name="metrics",
     kinds={"polars", "duckdb"},
     pool="warehouse",
+    description=LLM_RELEVANCY_METRICS.description,
+    metadata=table_metadata(LLM_RELEVANCY_METRICS),
+)
+@readable_failures
+def llm_relevancy_metrics(
+    context: AssetExecutionContext,
+    project: ProjectResource,
+    question_searches: pl.DataFrame,
+    relevance_judgments: pl.DataFrame,
+) -> Output[pl.DataFrame]:
+    """Compute the documented metrics of version `llm_relevancy`; no row where the evaluation lacks it."""
+    evaluation = project.evaluation(context.partition_key)
+    if "llm_relevancy" not in evaluation.version:
+        note = {"note": "the evaluation has no version llm_relevancy"}
+        return Output(LLM_RELEVANCY_METRICS.frame(), metadata=note)
+    depth, threshold = evaluation.judging_depth, evaluation.relevance_threshold
+    per_question = llm_relevancy_questions(
+        question_searches, relevance_judgments, top_k=depth, relevance_threshold=threshold
+    )
+    row = {
+        "name": evaluation.knowledge_base,
+        "top_k": depth,
+        "relevance_threshold": threshold,
+        **llm_relevancy_report(per_question, question_searches, relevance_judgments),
+    }
+    told = {name: value for name, value in row.items() if value is not None}
+    return Output(LLM_RELEVANCY_METRICS.frame([row]), metadata=told)
+
+
+@asset(
+    group_name="metrics",
+    kinds={"polars", "duckdb"},
+    pool="warehouse",
     description=QUESTION_METRICS.description,
     metadata=table_metadata(QUESTION_METRICS),
 )
@@ -76,15 +121,24 @@ def question_metrics(
     test_set: pl.DataFrame,
     question_searches: pl.DataFrame,
     retrieved_chunks: pl.DataFrame,
+    relevance_judgments: pl.DataFrame,
 ) -> Output[pl.DataFrame]:
-    """Compute the ranking metrics of each question that was searched and has judged documents."""
+    """Compute each searched question's metrics: against its documents, and by the judge's scores."""
     evaluation = project.evaluation(context.partition_key)
     searched = question_searches.filter(_SEARCHED).select("question_id")
-    qrels = relevance_judgments(test_set).join(searched, on="question_id", how="semi")
+    qrels = qrels_of(test_set).join(searched, on="question_id", how="semi")
     ks = [k for k in evaluation.ks if k <= evaluation.retrieval_depth] or [evaluation.retrieval_depth]
     per_question = question_ranking_metrics(
         qrels, rank_documents(retrieved_chunks), ks, metrics=REPORTED_METRICS
     )
+    if "llm_relevancy" in evaluation.version:
+        by_judge = llm_relevancy_questions(
+            question_searches,
+            relevance_judgments,
+            top_k=evaluation.judging_depth,
+            relevance_threshold=evaluation.relevance_threshold,
+        )
+        per_question = pl.concat([per_question, by_judge])
     worst = (
         per_question.filter(metric="ndcg", k=max(ks))
         .sort("value", "question_id")
@@ -118,6 +172,7 @@ def extended_metrics(
     numbers = {
         metric if k is None else f"{metric}@{k}": value
         for metric, k, value in means.select("metric", "k", "value").iter_rows()
+        if k in (None, 1, 10)
     }
     return Output(means, metadata={**numbers, "metrics": markdown_table(means, rows=40)})
 
@@ -134,17 +189,27 @@ def evaluation_results(
     test_set: pl.DataFrame,
     question_searches: pl.DataFrame,
     doc_id_metrics: pl.DataFrame,
+    llm_relevancy_metrics: pl.DataFrame,
     extended_metrics: pl.DataFrame,
 ) -> Output[pl.DataFrame]:
     """Put the result rows together with what they were measured on."""
-    results = doc_id_metrics.with_columns(
-        version=pl.lit("doc_id"),
-        test_set_version=pl.lit(test_set_version(test_set)),
-        kb_fingerprint=pl.lit(question_searches["kb_fingerprint"][0]),
-    )
+    version = test_set_version(test_set)
+    fingerprint = question_searches["kb_fingerprint"][0]
+    offline = pl.col("judge") == offline_judge.NAME
+    results = pl.concat(
+        [
+            doc_id_metrics.with_columns(version=pl.lit("doc_id")),
+            llm_relevancy_metrics.with_columns(
+                version=pl.lit("llm_relevancy"),
+                warning=pl.when(offline).then(pl.lit(OFFLINE_WARNING)),
+            ),
+        ],
+        how="diagonal",
+    ).with_columns(test_set_version=pl.lit(version), kb_fingerprint=pl.lit(fingerprint))
     numbers = {
         name: value
-        for name, value in (results.row(0, named=True) if results.height else {}).items()
+        for row in results.iter_rows(named=True)
+        for name, value in row.items()
         if isinstance(value, int | float)
     }
     shown = extended_metrics.filter(pl.col("k").is_in([1, 10]) | pl.col("k").is_null())
@@ -152,8 +217,8 @@ def evaluation_results(
         results,
         metadata={
             **numbers,
-            "test_set_version": test_set_version(test_set),
-            "kb_fingerprint": question_searches["kb_fingerprint"][0],
+            "test_set_version": version,
+            "kb_fingerprint": fingerprint,
             "extended": markdown_table(shown, rows=40),
         },
     )

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from kbeval_pipeline.cli.instance import dagster_instance, process_tag
-from kbeval_pipeline.cli.output import print_result
+from kbeval_pipeline.cli.output import print_extended_metrics, print_result
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.evaluation.result_rows import documented_row
 from kbeval_pipeline.partitions import all_evaluations
@@ -47,7 +47,8 @@ def evaluate(project_file: Path, name_or_statement: str, as_json: bool) -> None:
         click.echo(json.dumps(documented[0] if len(documented) == 1 else documented, default=str))
     elif rows:
         for row in rows:
-            print_result(row, warehouse, Console())
+            print_result(row, Console())
+        print_extended_metrics(result.run_id, warehouse, Console())
     else:
         click.echo(f"the test set of {name} is ready; nothing was evaluated", err=True)
 

@@ -13,12 +13,11 @@ from kbeval_pipeline.resources.warehouse import Warehouse
 _SHOWN_RECALL = ("0", "1", "2", "4", "9", "19")
 
 
-def print_result(stored: Mapping[str, Any], warehouse: Warehouse, console: Console) -> None:
-    """Print a result row, and the extended metrics of its run.
+def print_result(stored: Mapping[str, Any], console: Console) -> None:
+    """Print a result row.
 
     Args:
         stored: one row of `evaluation_results` with its run stamp.
-        warehouse: where the extended metrics are.
         console: where to print.
     """
     table = Table(title=f"{stored['evaluation']} ({stored['version']})", title_justify="left")
@@ -26,12 +25,26 @@ def print_result(stored: Mapping[str, Any], warehouse: Warehouse, console: Conso
     table.add_column("value", overflow="fold")
     for name, value in documented_row(stored).items():
         table.add_row(name, cell(value))
-    table.add_row("rows measured", f"{stored['n_measured']} of {stored['n_questions']}")
+    table.add_row("measured", f"{stored['n_measured']} of {stored['n_questions']}")
+    if stored["judge"]:
+        table.add_row("judge", f"{stored['judge']} ({stored['method']})")
     console.print(table)
+    if stored["warning"]:
+        console.print(f"Note: {stored['warning']}", highlight=False)
+
+
+def print_extended_metrics(run_id: str, warehouse: Warehouse, console: Console) -> None:
+    """Print the document-level metrics of a run at the cut-offs 1 and 10.
+
+    Args:
+        run_id: id of the run.
+        warehouse: where they are stored.
+        console: where to print.
+    """
     extended = warehouse.query(
         "SELECT metric, k, value, ci_low, ci_high, n FROM extended_metrics WHERE run_id = ? "
-        "AND (k IS NULL OR k IN (1, 10)) ORDER BY metric, k",
-        [stored["run_id"]],
+        "AND (k IS NULL OR k IN (1, 10)) AND NOT starts_with(metric, 'relevancy') ORDER BY metric, k",
+        [run_id],
     )
     if extended.is_empty():
         return
@@ -46,6 +59,8 @@ def print_result(stored: Mapping[str, Any], warehouse: Warehouse, console: Conso
 
 def cell(value: object) -> str:
     """Render a value for a table cell."""
+    if isinstance(value, list):
+        return "  ".join("" if item is None else f"{item:g}" for item in value)
     if isinstance(value, dict):
         return "  ".join(f"{key}: {value[key]:.3f}" for key in _SHOWN_RECALL if key in value)
     if isinstance(value, float):

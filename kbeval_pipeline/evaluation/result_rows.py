@@ -19,9 +19,28 @@ DOCUMENTED_COLUMNS: dict[str, tuple[str, ...]] = {
         "created_at",
         "id",
     ),
+    "llm_relevancy": (
+        "avg_relevancy",
+        "avg_relevance_score_by_k",
+        "avg_first_relevant_position",
+        "mean_mrr",
+        "hit_at_k",
+        "bin_precision_at_k",
+        "avg_entropy",
+        "avg_ndcg",
+        "avg_query_time",
+        "name",
+        "created_at",
+        "id",
+    ),
 }
 
-_JSON_COLUMNS = {"cumulative_recall"}
+_JSON_COLUMNS = {
+    "cumulative_recall",
+    "avg_relevance_score_by_k",
+    "hit_at_k",
+    "bin_precision_at_k",
+}
 
 
 def documented_row(stored: Mapping[str, Any]) -> dict[str, Any]:

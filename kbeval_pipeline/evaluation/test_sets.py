@@ -78,7 +78,7 @@ def test_set_version(test_set: pl.DataFrame) -> str:
     return frame_hash(content.sort(pl.all(), nulls_last=True))
 
 
-def relevance_judgments(test_set: pl.DataFrame) -> pl.DataFrame:
+def qrels_of(test_set: pl.DataFrame) -> pl.DataFrame:
     """Read the qrels out of a test set.
 
     Args:

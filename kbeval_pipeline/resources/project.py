@@ -14,6 +14,7 @@ from kbeval_pipeline.resources.knowledge_bases import (
     KnowledgeBase,
     build_knowledge_base,
 )
+from kbeval_pipeline.resources.llms import Budget, LLMClient, ReplyStore
 from kbeval_pipeline.settings import nearest
 from kbeval_pipeline.statements import saved_evaluations
 
@@ -27,6 +28,7 @@ class ProjectResource(ConfigurableResource["ProjectResource"]):
     project_file: str = Field(description="Path of the project file.")
 
     _project: Project | None = PrivateAttr(default=None)
+    _reply_store: ReplyStore | None = PrivateAttr(default=None)
     _knowledge_bases: dict[str, KnowledgeBase | AsyncKnowledgeBase] = PrivateAttr(default_factory=dict)
 
     @property
@@ -51,21 +53,37 @@ class ProjectResource(ConfigurableResource["ProjectResource"]):
         return evaluations[name]
 
     def llm(self, evaluation: Evaluation) -> LLMSettings:
-        """Find the LLM of an evaluation: its own, else the project's default.
+        """Find the LLM of an evaluation: its own, its knowledge base's, else the project's default.
 
         Args:
             evaluation: the evaluation.
 
         Raises:
-            UserError: when neither names one.
+            UserError: when none is named.
         """
-        chosen = evaluation.llm or self.project.default_llm
+        base = self.project.knowledge_bases[evaluation.knowledge_base]
+        chosen = evaluation.llm or base.reranking_model or self.project.default_llm
         if chosen is None:
             raise UserError(
-                "generating questions needs an LLM: set `llm` in the evaluation or `default_llm` in the "
-                "project file; `llm: {provider: offline}` needs no model"
+                "an LLM is needed: set `llm` in the evaluation, `reranking_model` in the knowledge base or "
+                "`default_llm` in the project file; `llm: {provider: offline}` needs no model"
             )
         return self.project.llms[chosen] if isinstance(chosen, str) else chosen
+
+    def llm_client(self, evaluation: Evaluation) -> LLMClient:
+        """Make the client of an evaluation's LLM, on the project's reply store.
+
+        Args:
+            evaluation: the evaluation, whose LLM is not `offline`.
+        """
+        if self._reply_store is None:
+            self._reply_store = ReplyStore(self.project.data_dir / "replies.sqlite")
+        return LLMClient(
+            self.llm(evaluation),
+            self._reply_store,
+            cache=evaluation.cache,
+            budget=Budget(evaluation.max_cost) if evaluation.max_cost else None,
+        )
 
     def data_sources(self) -> DataSources:
         """Open the named data sources."""

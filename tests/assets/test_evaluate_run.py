@@ -12,7 +12,7 @@ from dagster import AssetKey, DagsterInstance, ExecuteInProcessResult
 from kbeval_pipeline.assets.metrics import REPORTED_METRICS
 from kbeval_pipeline.evaluation.doc_id_report import doc_id_report
 from kbeval_pipeline.evaluation.ranking_metrics import question_ranking_metrics, rank_documents
-from kbeval_pipeline.evaluation.test_sets import relevance_judgments
+from kbeval_pipeline.evaluation.test_sets import qrels_of
 from kbeval_pipeline.resources.warehouse import Warehouse
 from kbeval_pipeline.tables import EVALUATION_TABLES
 from tests.small_project import QUESTIONS
@@ -76,7 +76,7 @@ def test_metrics_recomputed_from_the_stored_tables_agree(
     assert stored["total"] == 7
     assert stored["total_found"] < 7
     per_question = question_ranking_metrics(
-        relevance_judgments(test_set), rank_documents(chunks), [1, 3, 5, 10, 20], metrics=REPORTED_METRICS
+        qrels_of(test_set), rank_documents(chunks), [1, 3, 5, 10, 20], metrics=REPORTED_METRICS
     )
     means = per_question.group_by("metric", "k").agg(pl.col("value").mean())
     joined = means.join(

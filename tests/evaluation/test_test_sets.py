@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.evaluation.test_sets import (
     expected_documents,
+    qrels_of,
     read_test_table,
-    relevance_judgments,
     test_set_version,
 )
 from kbeval_pipeline.tables import TEST_SET
@@ -44,10 +44,10 @@ def test_text_ids_stay_text() -> None:
 
 def test_grades_make_qrels_and_irrelevant_rows_are_not_expected() -> None:
     rows = read(pl.DataFrame({"question": ["a", "a", "b"], "doc_id": ["x", "y", "z"], "grade": [2, 0, 1]}))
-    assert relevance_judgments(rows)["grade"].to_list() == [2.0, 0.0, 1.0]
+    assert qrels_of(rows)["grade"].to_list() == [2.0, 0.0, 1.0]
     assert expected_documents(rows)["doc_id"].to_list() == ["x", "z"]
     ungraded = read(pl.DataFrame({"question": ["a"], "doc_id": ["x"]}))
-    assert relevance_judgments(ungraded)["grade"].to_list() == [1.0]
+    assert qrels_of(ungraded)["grade"].to_list() == [1.0]
 
 
 def test_own_question_ids_are_kept() -> None:
