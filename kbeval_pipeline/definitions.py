@@ -6,6 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from kbeval_pipeline.assets.calibration import calibration
 from kbeval_pipeline.assets.judging import relevance_judgments
 from kbeval_pipeline.assets.knowledge_bases import knowledge_base_assets
 from kbeval_pipeline.assets.metrics import (
@@ -39,8 +40,8 @@ for _feature in (
     warnings.filterwarnings("ignore", message=_feature)
 
 _EVALUATION_ASSETS = (
-    test_set, retrieval, relevance_judgments, doc_id_metrics, llm_relevancy_metrics, question_metrics,
-    extended_metrics, evaluation_results,
+    test_set, retrieval, relevance_judgments, calibration, doc_id_metrics, llm_relevancy_metrics,
+    question_metrics, extended_metrics, evaluation_results,
     saved_results,
 )  # fmt: skip
 

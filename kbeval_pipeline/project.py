@@ -302,6 +302,18 @@ class Schedule(Settings):
     enabled: Flag = Field(True, description="Whether the schedule starts switched on.")
 
 
+class Calibration(Settings):
+    """Human labels that tell how far the judge can be trusted."""
+
+    table: TableReference = Field(
+        description="Columns `question, passage, grade`: judged by the evaluation's judge. Or `judge, grade, "
+        "judge_grade`: judgments made elsewhere. Grades from 0 to 3."
+    )
+    binary_threshold: Annotated[int, Field(strict=True, ge=1, le=3)] = Field(
+        2, description="Grade from which a passage counts as relevant in the binary figures."
+    )
+
+
 class Evaluation(Settings):
     """One named evaluation of a knowledge base; the same parameters as EVALUATE KNOWLEDGE_BASE."""
 
@@ -315,6 +327,10 @@ class Evaluation(Settings):
     )
     evaluate: Flag = Field(True, description="`false` only generates the test set.")
     llm: LLMSettings | str | None = Field(None, description="An LLM, by name or as a mapping.")
+    panel: tuple[str, ...] = Field(
+        (), description="Names of LLMs that judge together: the median of their scores counts."
+    )
+    calibration: Calibration | None = Field(None, description="Human labels to measure the judge by.")
     save_to: TableReference | None = Field(None, description="Also append the result row to this table.")
     top_k: PositiveInt | None = Field(
         None, description="Chunks retrieved for a question; 20 for doc_id, 10 for llm_relevancy."

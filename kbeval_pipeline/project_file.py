@@ -62,7 +62,7 @@ def read_project(file: Path, environment: Mapping[str, str] | None = None) -> Pr
     raw, lines, problems = _parse_yaml(file)
     if problems:
         raise ProjectFileError(file, problems)
-    data = _substitute(raw, (), environment, problems)
+    data = substitute(raw, (), environment, problems)
     broken = {problem.path for problem in problems}
     project = None
     try:
@@ -131,13 +131,24 @@ def _line_of(path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
     return lines.get(path)
 
 
-def _substitute(value: Any, path: KeyPath, environment: Mapping[str, str], problems: list[Problem]) -> Any:
+def substitute(value: Any, path: KeyPath, environment: Mapping[str, str], problems: list[Problem]) -> Any:
+    """Replace `${NAME}` by the environment variable NAME in every text of a value, and `$$` by `$`.
+
+    Args:
+        value: what was read: mappings, lists, texts and others.
+        path: where the value stands.
+        environment: where names are looked up.
+        problems: receives a problem for each name that is not set.
+
+    Returns:
+        The value with its texts replaced; a name that is not set becomes empty.
+    """
     if isinstance(value, dict):
         return {
-            key: _substitute(item, (*path, str(key)), environment, problems) for key, item in value.items()
+            key: substitute(item, (*path, str(key)), environment, problems) for key, item in value.items()
         }
     if isinstance(value, list):
-        return [_substitute(item, (*path, i), environment, problems) for i, item in enumerate(value)]
+        return [substitute(item, (*path, i), environment, problems) for i, item in enumerate(value)]
     if not isinstance(value, str):
         return value
 
@@ -211,6 +222,12 @@ def _reference_problems(data: Any) -> Iterator[Problem]:
         yield from unknown((*path, "llm"), "LLM", item.get("llm"), section("llms"))
         for key in ("test_table", "save_to"):
             yield from table((*path, key), item.get(key))
+        calibration = item.get("calibration")
+        if isinstance(calibration, dict):
+            yield from table((*path, "calibration", "table"), calibration.get("table"))
+        panel = item.get("panel")
+        for index, judge in enumerate(panel if isinstance(panel, list) else []):
+            yield from unknown((*path, "panel", index), "LLM", judge, section("llms"))
     yield from unknown(("default_llm",), "LLM", data.get("default_llm"), section("llms"))
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.project import Evaluation, Project
+from kbeval_pipeline.project_file import Problem, substitute
 from kbeval_pipeline.settings import TableName, nearest
 
 _FOLDER = "statements"
@@ -21,7 +23,8 @@ class Statement:
 
     Attributes:
         name: name of its evaluation: the knowledge base and a hash of the parameters.
-        parameters: the evaluation as a mapping, as it could stand in the project file.
+        parameters: the evaluation as a mapping, as it could stand in the project file; a key is not in
+            it, but named as an environment variable.
         evaluation: the checked evaluation.
     """
 
@@ -56,8 +59,9 @@ def parse_statement(text: str, project: Project) -> Statement:
         raise UserError(f'unknown knowledge base "{name}", {nearest(name, project.knowledge_bases)}')
     values = {key: value for key, value in parameters.items() if value is not None and value != ""}
     mapping = {"knowledge_base": name, **values}
+    mapping, digest = _without_key(mapping)
     try:
-        evaluation = Evaluation.model_validate(mapping)
+        evaluation = _checked(mapping)
     except ValidationError as error:
         problems = [
             f"{'.'.join(str(part) for part in item['loc'])}: {item['msg'].removeprefix('Value error, ')}"
@@ -69,8 +73,7 @@ def parse_statement(text: str, project: Project) -> Statement:
         source = TableName.parse(table).data_source if table else None
         if source is not None and source not in project.data_sources:
             raise UserError(f'{key}: unknown data source "{source}", {nearest(source, project.data_sources)}')
-    digest = hashlib.sha256(json.dumps(mapping, sort_keys=True, default=str).encode()).hexdigest()
-    return Statement(f"{name}-{digest[:8]}", mapping, evaluation)
+    return Statement(f"{name}-{digest}", mapping, evaluation)
 
 
 def save_statement(statement: Statement, project: Project) -> None:
@@ -93,12 +96,38 @@ def saved_evaluations(project: Project) -> dict[str, Evaluation]:
     found: dict[str, Evaluation] = {}
     for file in sorted((project.data_dir / _FOLDER).glob("*.yaml")):
         try:
-            evaluation = Evaluation.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
-        except (ValidationError, yaml.YAMLError, OSError):
+            evaluation = _checked(yaml.safe_load(file.read_text(encoding="utf-8")))
+        except (UserError, ValidationError, yaml.YAMLError, OSError):
             continue
         if evaluation.knowledge_base in project.knowledge_bases:
             found[file.stem] = evaluation
     return found
+
+
+def _without_key(mapping: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Put a key that was written out into this process's environment, so that it is stored nowhere."""
+    llm = mapping.get("llm")
+    key = llm.get("api_key") if isinstance(llm, dict) else None
+    unkeyed = {**mapping, "llm": {**llm, "api_key": None}} if isinstance(llm, dict) else mapping
+    digest = hashlib.sha256(json.dumps(unkeyed, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    if isinstance(llm, dict) and isinstance(key, str) and key and not key.startswith("${"):
+        variable = f"KBEVAL_STATEMENT_KEY_{digest.upper()}"
+        os.environ[variable] = key
+        mapping = {**mapping, "llm": {**llm, "api_key": f"${{{variable}}}"}}
+    return mapping, digest
+
+
+def _checked(mapping: Any) -> Evaluation:
+    problems: list[Problem] = []
+    replaced = substitute(mapping, (), os.environ, problems)
+    # Without its variable a statement's LLM is left to the provider's own way of finding a key.
+    lacking = {problem.path for problem in problems}
+    if ("llm", "api_key") in lacking:
+        replaced["llm"].pop("api_key")
+        lacking.discard(("llm", "api_key"))
+    if lacking:
+        raise UserError("\n".join(["the statement has mistakes:", *map(str, problems)]))
+    return Evaluation.model_validate(replaced)
 
 
 def _parse(text: str) -> tuple[list[str], dict[str, Any]]:

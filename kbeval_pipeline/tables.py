@@ -2,7 +2,20 @@
 
 import polars as pl
 
+from kbeval_pipeline.evaluation.agreement import STATISTICS
 from kbeval_pipeline.table_schema import Column, Table
+
+STATISTICS_MEANING = {
+    "kappa": "Cohen's kappa over the grades",
+    "kappa_binary": "Cohen's kappa of relevant or not",
+    "kappa_linear": "Kappa with linear weights",
+    "kappa_quadratic": "Kappa with quadratic weights",
+    "accuracy": "Share of equal grades",
+    "accuracy_binary": "Share of equal verdicts of relevant or not",
+    "bias": "Mean grade of the judge less that of people",
+    "base_rate": "Share of pairs that people call relevant",
+    "judge_rate": "Share of pairs that the judge calls relevant",
+}
 
 _TEXT, _INT, _REAL = pl.String(), pl.Int64(), pl.Float64()
 
@@ -92,7 +105,8 @@ DOC_ID_METRICS = Table(
 
 RELEVANCE_JUDGMENTS = Table(
     "relevance_judgments",
-    "One row for each judged chunk: the judge's score of its text for the question.",
+    "One row for each judged chunk and judge: the score of its text for the question. Where a panel judges, "
+    "the rows of method `panel` hold the median, which counts.",
     (
         Column("question_id", _TEXT, "Id of the question.", sources=("retrieved_chunks.question_id",)),
         Column("rank", _INT, "Rank of the chunk.", minimum=1, sources=("retrieved_chunks.rank",)),
@@ -113,8 +127,10 @@ RELEVANCE_JUDGMENTS = Table(
         Column("output_tokens", _INT, "Tokens received, likewise.", nullable=True, minimum=0),
         Column("cost", _REAL, "Cost of the calls, likewise; null is unknown.", nullable=True, minimum=0),
         Column("stored", pl.Boolean(), "Whether the reply came from the store, at no cost now."),
+        Column("disagreement", _REAL, "Of a panel: largest less smallest score.", nullable=True, minimum=0,
+               maximum=1),
     ),
-    key=("question_id", "rank"),
+    key=("question_id", "rank", "judge"),
 )  # fmt: skip
 
 _SCORES = ("relevance_judgments.score",)
@@ -160,7 +176,9 @@ LLM_USAGE = Table(
     "llm_usage",
     "One row for each run and stage that asks a model: calls, tokens and cost.",
     (
-        Column("stage", _TEXT, "What the model was asked for.", values=("generation", "judging")),
+        Column(
+            "stage", _TEXT, "What the model was asked for.", values=("generation", "judging", "calibration")
+        ),
         Column("model", _TEXT, "Provider and model."),
         Column("calls", _INT, "Calls that were answered.", minimum=0),
         Column("stored_replies", _INT, "Replies that needed no call.", minimum=0),
@@ -171,7 +189,7 @@ LLM_USAGE = Table(
         Column("output_tokens", _INT, "Tokens received.", minimum=0),
         Column("cost", _REAL, "Cost; null is unknown.", nullable=True, minimum=0),
     ),
-    key=("stage",),
+    key=("stage", "model"),
 )
 
 QUESTION_METRICS = Table(
@@ -186,6 +204,34 @@ QUESTION_METRICS = Table(
     ),
     key=("question_id", "metric", "k"),
 )  # fmt: skip
+
+JUDGE_CALIBRATION = Table(
+    "judge_calibration",
+    "One row for each judge version: its agreement with human labels, with 95 % bootstrap intervals.",
+    (
+        Column("judge", _TEXT, "Judge, method and prompt version."),
+        Column("n", _INT, "Labelled pairs with a judgment.", minimum=0),
+        Column("n_failed", _INT, "Labelled pairs whose judgment failed.", minimum=0),
+        *(
+            Column(f"{name}{part}", _REAL, f"{STATISTICS_MEANING[name]}{meaning}", nullable=True)
+            for name in STATISTICS
+            for part, meaning in (("", "."), ("_ci_low", ", lower end."), ("_ci_high", ", upper end."))
+        ),
+    ),
+    key=("judge",),
+)
+
+JUDGE_CONFUSION = Table(
+    "judge_confusion",
+    "One row for each judge version and pair of grades: how often the judge gave which.",
+    (
+        Column("judge", _TEXT, "Judge, method and prompt version."),
+        Column("human_grade", _REAL, "Grade given by people.", minimum=0),
+        Column("judge_grade", _REAL, "Grade given by the judge.", minimum=0),
+        Column("n", _INT, "Number of pairs.", minimum=0),
+    ),
+    key=("judge", "human_grade", "judge_grade"),
+)
 
 EXTENDED_METRICS = Table(
     "extended_metrics",
@@ -239,6 +285,8 @@ EVALUATION_TABLES = (
     DOC_ID_METRICS,
     RELEVANCE_JUDGMENTS,
     LLM_RELEVANCY_METRICS,
+    JUDGE_CALIBRATION,
+    JUDGE_CONFUSION,
     QUESTION_METRICS,
     EXTENDED_METRICS,
     EVALUATION_RESULTS,

@@ -1,5 +1,6 @@
 """EVALUATE KNOWLEDGE_BASE as text."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +88,32 @@ def test_saved_statements_come_back_and_broken_ones_are_left_out(project: Projec
     (folder / "broken.yaml").write_text("knowledge_base: [", encoding="utf-8")
     (folder / "gone.yaml").write_text("{knowledge_base: gone, test_table: tables.q}", encoding="utf-8")
     assert saved_evaluations(project) == {statement.name: statement.evaluation}
+
+
+def test_a_key_in_a_statement_is_used_and_stored_nowhere(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "EVALUATE KNOWLEDGE_BASE docs USING test_table = tables.questions, version = 'llm_relevancy', "
+        "llm = {'provider': 'openai', 'model_name': 'm', 'api_key': 'sk-secret-123'}"
+    )
+    statement = parse_statement(text, project)
+    llm = statement.evaluation.llm
+    assert not isinstance(llm, str)
+    assert llm is not None
+    assert llm.api_key is not None
+    assert llm.api_key.get_secret_value() == "sk-secret-123"
+    save_statement(statement, project)
+    (stored,) = (project.data_dir / "statements").iterdir()
+    assert "sk-secret-123" not in stored.read_text(encoding="utf-8")
+    assert saved_evaluations(project)[statement.name] == statement.evaluation
+    assert parse_statement(text.replace("123", "456"), project).name == statement.name
+    for variable in [name for name in os.environ if name.startswith("KBEVAL_STATEMENT_KEY_")]:
+        monkeypatch.delenv(variable)
+    later = saved_evaluations(project)[statement.name].llm
+    assert not isinstance(later, str)
+    assert later is not None
+    assert later.api_key is None
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,15 @@
-"""Judging: every retrieved chunk graded for its question."""
+"""Judging: every retrieved chunk graded for its question, by one judge or a panel."""
 
 from typing import Any
 
 import polars as pl
 from dagster import AssetExecutionContext, Output, asset
 
+from kbeval_pipeline.assets.judge_work import judge_pairs
 from kbeval_pipeline.assets.metadata import markdown_table, table_metadata
 from kbeval_pipeline.assets.stage import readable_failures
-from kbeval_pipeline.evaluation.judging import judge_chunks, judged_pairs
-from kbeval_pipeline.evaluation.offline_judge import judge_offline
-from kbeval_pipeline.progress import track
-from kbeval_pipeline.resources.judges import open_judge
-from kbeval_pipeline.resources.llm_usage import record_usage
-from kbeval_pipeline.resources.llms import run
-from kbeval_pipeline.resources.offline_vectors import OfflineVectors
+from kbeval_pipeline.evaluation.judging import judged_pairs
+from kbeval_pipeline.evaluation.panels import counted, with_panel
 from kbeval_pipeline.resources.project import ProjectResource
 from kbeval_pipeline.resources.warehouse import Warehouse
 from kbeval_pipeline.tables import RELEVANCE_JUDGMENTS
@@ -39,38 +35,28 @@ def relevance_judgments(
         note = {"note": "the evaluation has no version llm_relevancy"}
         return Output(RELEVANCE_JUDGMENTS.frame(), metadata=note)
     pairs = judged_pairs(question_searches, retrieved_chunks, evaluation.judging_depth)
+    by_judge: list[pl.DataFrame] = []
     spent: dict[str, Any] = {}
-    if project.llm(evaluation).provider == "offline":
-        vectors = OfflineVectors(project.project.data_dir / "indexes" / "vectors")
-        rows = judge_offline(pairs, vectors.questions, vectors.passages)
-    else:
-        client = project.llm_client(evaluation)
-        distinct = pairs.select("question", "content_hash").n_unique()
-        try:
-            judge = run(open_judge(client, pairs))
-            with track("judging", distinct, context.log) as advance:
-                rows = run(judge_chunks(judge, pairs, advance))
-        finally:
-            spent = record_usage(
-                warehouse,
-                client.usage,
-                stage="judging",
-                model=f"{client.settings.provider}/{client.settings.model_name}",
-                evaluation=context.partition_key,
-                run_id=context.run.run_id,
-            )
-    failed = rows.filter(pl.col("status") == "failed")
-    scores = rows["score"].drop_nulls().to_numpy()
+    judges = project.judges(evaluation)
+    for number, settings in enumerate(judges, start=1):
+        rows, usage = judge_pairs(context, project, warehouse, evaluation, settings, pairs, "judging")
+        by_judge.append(rows)
+        prefix = f"judge {number}/" if len(judges) > 1 else ""
+        spent.update({f"{prefix}{name}": value for name, value in usage.items()})
+    judgments = with_panel(pl.concat(by_judge))
+    counting = counted(judgments)
+    failed = counting.filter(pl.col("status") == "failed")
+    scores = counting["score"].drop_nulls().to_numpy()
     return Output(
-        rows,
+        judgments,
         metadata={
-            "judge": rows["judge"][0] if rows.height else "",
-            "method": rows["method"][0] if rows.height else "",
-            "prompt_version": rows["prompt_version"][0] if rows.height else "",
+            "judge": counting["judge"][0] if counting.height else "",
+            "method": counting["method"][0] if counting.height else "",
+            "prompt_version": counting["prompt_version"][0] if counting.height else "",
             "failed": failed.height,
             "score_mean": float(scores.mean()) if len(scores) else 0.0,
             "failures": markdown_table(failed.select("question_id", "rank", "error")),
-            "sample": markdown_table(rows.select("question_id", "rank", "doc_id", "score", "reason")),
+            "sample": markdown_table(counting.select("question_id", "rank", "doc_id", "score", "reason")),
             **spent,
         },
     )

@@ -7,9 +7,10 @@ from dagster import AssetExecutionContext, MetadataValue, Output, asset
 
 from kbeval_pipeline.assets.metadata import cumulative_recall_plot, markdown_table, table_metadata
 from kbeval_pipeline.assets.stage import readable_failures
-from kbeval_pipeline.evaluation import offline_judge
+from kbeval_pipeline.evaluation.calibration import judge_warning
 from kbeval_pipeline.evaluation.doc_id_report import doc_id_report
 from kbeval_pipeline.evaluation.llm_relevancy_report import llm_relevancy_questions, llm_relevancy_report
+from kbeval_pipeline.evaluation.panels import counted
 from kbeval_pipeline.evaluation.ranking_metrics import (
     count_repeats,
     question_ranking_metrics,
@@ -27,10 +28,6 @@ from kbeval_pipeline.tables import (
 )
 
 REPORTED_METRICS = ("recall", "precision", "hit", "mrr", "map", "ndcg", "r_precision", "bpref")
-OFFLINE_WARNING = (
-    "the judge is offline: the cosine of question and passage, no language model; circular where the "
-    "knowledge base ranks by the same vectors"
-)
 _SEARCHED = pl.col("status") == "searched"
 
 
@@ -94,14 +91,15 @@ def llm_relevancy_metrics(
         note = {"note": "the evaluation has no version llm_relevancy"}
         return Output(LLM_RELEVANCY_METRICS.frame(), metadata=note)
     depth, threshold = evaluation.judging_depth, evaluation.relevance_threshold
+    judgments = counted(relevance_judgments)
     per_question = llm_relevancy_questions(
-        question_searches, relevance_judgments, top_k=depth, relevance_threshold=threshold
+        question_searches, judgments, top_k=depth, relevance_threshold=threshold
     )
     row = {
         "name": evaluation.knowledge_base,
         "top_k": depth,
         "relevance_threshold": threshold,
-        **llm_relevancy_report(per_question, question_searches, relevance_judgments),
+        **llm_relevancy_report(per_question, question_searches, judgments),
     }
     told = {name: value for name, value in row.items() if value is not None}
     return Output(LLM_RELEVANCY_METRICS.frame([row]), metadata=told)
@@ -134,7 +132,7 @@ def question_metrics(
     if "llm_relevancy" in evaluation.version:
         by_judge = llm_relevancy_questions(
             question_searches,
-            relevance_judgments,
+            counted(relevance_judgments),
             top_k=evaluation.judging_depth,
             relevance_threshold=evaluation.relevance_threshold,
         )
@@ -190,18 +188,20 @@ def evaluation_results(
     question_searches: pl.DataFrame,
     doc_id_metrics: pl.DataFrame,
     llm_relevancy_metrics: pl.DataFrame,
+    judge_calibration: pl.DataFrame,
     extended_metrics: pl.DataFrame,
 ) -> Output[pl.DataFrame]:
     """Put the result rows together with what they were measured on."""
     version = test_set_version(test_set)
     fingerprint = question_searches["kb_fingerprint"][0]
-    offline = pl.col("judge") == offline_judge.NAME
+    judges = llm_relevancy_metrics.select("judge", "method", "prompt_version").rows(named=True)
+    warning = judge_warning(**judges[0], calibration=judge_calibration) if judges else None
     results = pl.concat(
         [
             doc_id_metrics.with_columns(version=pl.lit("doc_id")),
             llm_relevancy_metrics.with_columns(
                 version=pl.lit("llm_relevancy"),
-                warning=pl.when(offline).then(pl.lit(OFFLINE_WARNING)),
+                warning=pl.lit(warning, pl.String),
             ),
         ],
         how="diagonal",

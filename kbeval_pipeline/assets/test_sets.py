@@ -83,7 +83,7 @@ def _generate(
         writer = ExtractiveWriter()
         generated = run(_write(documents, writer, evaluation, how))
     else:
-        client = project.llm_client(evaluation)
+        client = project.llm_client(settings, evaluation)
         model = f"{settings.provider}/{settings.model_name or settings.class_path}"
         writer = LLMWriter(client, 2 * settings.max_concurrency, name=model)
         try:

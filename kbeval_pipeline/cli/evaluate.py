@@ -27,14 +27,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name_or_statement")
 @click.option("--json", "as_json", is_flag=True, help="Print the result row as one JSON object.")
+@click.option("--dry-run", is_flag=True, help="Only print the calls to models and their estimated cost.")
 @click.pass_obj
-def evaluate(project_file: Path, name_or_statement: str, as_json: bool) -> None:
+def evaluate(project_file: Path, name_or_statement: str, as_json: bool, dry_run: bool) -> None:
     """Run an evaluation, by its name or by an EVALUATE KNOWLEDGE_BASE statement.
 
     The run goes through Dagster: its materializations and checks are in the UI (`kbeval dev`).
     """
     project = read_project(project_file)
     name = _evaluation_name(name_or_statement, project)
+    if dry_run:
+        _print_plan(project_file, name)
+        return
     console = Console(stderr=True)
     result = _run(project_file, project, name, console)
     _report_checks(result)
@@ -51,6 +55,22 @@ def evaluate(project_file: Path, name_or_statement: str, as_json: bool) -> None:
         print_extended_metrics(result.run_id, warehouse, Console())
     else:
         click.echo(f"the test set of {name} is ready; nothing was evaluated", err=True)
+
+
+def _print_plan(project_file: Path, name: str) -> None:
+    from kbeval_pipeline.dry_run import plan  # noqa: PLC0415 - only this option needs it
+    from kbeval_pipeline.resources.project import ProjectResource  # noqa: PLC0415
+
+    stages = plan(ProjectResource(project_file=str(project_file.resolve())), name)
+    for stage in stages:
+        cost = "unknown" if stage.estimate.cost is None else f"{stage.estimate.cost:.4f}"
+        note = f" ({stage.note})" if stage.note else ""
+        click.echo(
+            f"{stage.stage}: {stage.estimate.calls} calls to {stage.model}, about {stage.estimate.tokens} "
+            f"tokens, cost {cost}{note}"
+        )
+    if not stages:
+        click.echo(f"{name} makes no call to a model")
 
 
 def _evaluation_name(text: str, project: Project) -> str:

@@ -233,7 +233,7 @@ def judgment_rows(
             judge=pl.lit(judge_name),
             method=pl.lit(method),
             prompt_version=pl.lit(prompt_version),
-        ).select(name for name in RELEVANCE_JUDGMENTS.schema)
+        ).drop("question", "content")
     )
 
 

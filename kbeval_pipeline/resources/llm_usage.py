@@ -18,7 +18,7 @@ def record_usage(
     Args:
         warehouse: where it is stored.
         usage: the client's totals.
-        stage: `generation` or `judging`.
+        stage: `generation`, `judging` or `calibration`.
         model: provider and model.
         evaluation: name of the evaluation.
         run_id: id of the run.
@@ -29,8 +29,8 @@ def record_usage(
     names = [name for name in LLM_USAGE.schema if name not in ("stage", "model")]
     numbers = {name: getattr(usage, name) for name in names}
     others = warehouse.query(
-        "SELECT * FROM llm_usage WHERE evaluation = ? AND run_id = ? AND stage <> ?",
-        [evaluation, run_id, stage],
+        "SELECT * FROM llm_usage WHERE evaluation = ? AND run_id = ? AND NOT (stage = ? AND model = ?)",
+        [evaluation, run_id, stage, model],
     )
     rows = LLM_USAGE.frame([{"stage": stage, "model": model, **numbers}])
     if not others.is_empty():

@@ -70,16 +70,25 @@ class ProjectResource(ConfigurableResource["ProjectResource"]):
             )
         return self.project.llms[chosen] if isinstance(chosen, str) else chosen
 
-    def llm_client(self, evaluation: Evaluation) -> LLMClient:
-        """Make the client of an evaluation's LLM, on the project's reply store.
+    def judges(self, evaluation: Evaluation) -> list[LLMSettings]:
+        """List who judges: the evaluation's panel, else its LLM.
 
         Args:
-            evaluation: the evaluation, whose LLM is not `offline`.
+            evaluation: the evaluation.
+        """
+        return [self.project.llms[name] for name in evaluation.panel] or [self.llm(evaluation)]
+
+    def llm_client(self, settings: LLMSettings, evaluation: Evaluation) -> LLMClient:
+        """Make the client of an LLM, on the project's reply store.
+
+        Args:
+            settings: the LLM, which is not `offline`.
+            evaluation: whose limits hold.
         """
         if self._reply_store is None:
             self._reply_store = ReplyStore(self.project.data_dir / "replies.sqlite")
         return LLMClient(
-            self.llm(evaluation),
+            settings,
             self._reply_store,
             cache=evaluation.cache,
             budget=Budget(evaluation.max_cost) if evaluation.max_cost else None,
