@@ -38,6 +38,7 @@ dev: $(READY) ## Start the Dagster UI and the daemon.
 bench: $(READY) ## Run the benchmarks against peers.
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(UV) pip install --quiet --constraint requirements.lock --editable '.[peers]'
 	@$(BIN)/python benchmarks/ranking_metrics.py
+	@$(BIN)/python benchmarks/llm_path.py
 
 lock: ## Write requirements.lock anew from pyproject.toml.
 	@$(UV) pip compile --quiet --universal --generate-hashes --extra dev \
