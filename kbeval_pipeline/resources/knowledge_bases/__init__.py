@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kbeval_pipeline.project import KnowledgeBaseSettings
+from kbeval_pipeline.project import KnowledgeBaseSettings, LangChainKnowledgeBase, MindsDBKnowledgeBase
 from kbeval_pipeline.resources.knowledge_bases.local import LocalKnowledgeBaseAdapter
 from kbeval_pipeline.resources.knowledge_bases.local_tables import TableReader
 from kbeval_pipeline.resources.knowledge_bases.protocol import (
@@ -39,4 +39,17 @@ def build_knowledge_base(
     Returns:
         A knowledge base for one run.
     """
+    # Imported when needed, as an HTTP client and LangChain's stores take most of a second.
+    if isinstance(settings, LangChainKnowledgeBase):
+        from kbeval_pipeline.resources.knowledge_bases.langchain import (  # noqa: PLC0415
+            LangChainKnowledgeBaseAdapter,
+        )
+
+        return LangChainKnowledgeBaseAdapter(name, settings, data_sources, index_folder)
+    if isinstance(settings, MindsDBKnowledgeBase):
+        from kbeval_pipeline.resources.knowledge_bases.mindsdb import (  # noqa: PLC0415
+            MindsDBKnowledgeBaseAdapter,
+        )
+
+        return MindsDBKnowledgeBaseAdapter(name, settings)
     return LocalKnowledgeBaseAdapter(name, settings, data_sources, index_folder)

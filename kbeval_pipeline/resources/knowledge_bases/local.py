@@ -7,16 +7,18 @@ from pathlib import Path
 
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.project import LocalKnowledgeBase
+from kbeval_pipeline.resources.knowledge_bases.document_source import (
+    knowledge_base_folder,
+    make_document_source,
+    no_documents,
+)
 from kbeval_pipeline.resources.knowledge_bases.embeddings import EmbeddingModel, load_embeddings
 from kbeval_pipeline.resources.knowledge_bases.fingerprint import fingerprint
 from kbeval_pipeline.resources.knowledge_bases.index_store import IndexStore
-from kbeval_pipeline.resources.knowledge_bases.local_documents import DocumentSource, Scan, SourceDocument
-from kbeval_pipeline.resources.knowledge_bases.local_files import FileDocuments
+from kbeval_pipeline.resources.knowledge_bases.local_documents import Scan, SourceDocument
 from kbeval_pipeline.resources.knowledge_bases.local_index import LocalIndex, build_local_index
-from kbeval_pipeline.resources.knowledge_bases.local_tables import TableDocuments, TableReader
+from kbeval_pipeline.resources.knowledge_bases.local_tables import TableReader
 from kbeval_pipeline.resources.knowledge_bases.protocol import Document, Hit, SkippedDocument
-
-_CAUSES_SHOWN = 3
 
 
 class LocalKnowledgeBaseAdapter:
@@ -35,25 +37,15 @@ class LocalKnowledgeBaseAdapter:
     def __init__(
         self, name: str, settings: LocalKnowledgeBase, data_sources: TableReader, index_folder: Path
     ) -> None:
-        if not name.strip("."):
-            raise UserError(f'knowledge base "{name}": a name of dots cannot name a folder; choose another')
         self.name = name
         self.max_concurrency = settings.max_concurrency or os.cpu_count() or 1
         self._settings = settings
-        self._folder = index_folder / name
+        self._folder = knowledge_base_folder(name, index_folder)
         self._vectors_folder = index_folder / "vectors"
-        self._source = self._make_source(data_sources)
+        self._source = make_document_source(name, settings.documents, data_sources, index_folder)
         self._skipped: list[SkippedDocument] | None = None
         self._index: LocalIndex | None = None
         self._lock = threading.Lock()
-
-    def _make_source(self, data_sources: TableReader) -> DocumentSource:
-        documents = self._settings.documents
-        if documents.files is None:
-            return TableDocuments(documents, data_sources)
-        return FileDocuments(
-            documents.files, documents.include, documents.encoding, documents.max_file_mb, self._folder
-        )
 
     def documents(self) -> Iterator[Document]:
         """Stream the documents in the order of their ids.
@@ -111,14 +103,7 @@ class LocalKnowledgeBaseAdapter:
         return scan
 
     def _no_documents(self) -> UserError:
-        skipped = self._skipped or []
-        shown = "; ".join(f"{item.where}: {item.cause}" for item in skipped[:_CAUSES_SHOWN])
-        more = f" and {len(skipped) - _CAUSES_SHOWN} more" if len(skipped) > _CAUSES_SHOWN else ""
-        left_out = f"; left out: {shown}{more}" if skipped else ""
-        return UserError(
-            f'knowledge base "{self.name}" has no document in {self._source.describe()}{left_out}; '
-            "check `documents`"
-        )
+        return no_documents(self.name, self._source, self._skipped or [])
 
     def _opened(self) -> LocalIndex:
         if self._index is None:
