@@ -380,6 +380,13 @@ class Evaluation(Settings):
         return self.top_k or DEFAULT_TOP_K["llm_relevancy"]
 
 
+class ReplyCache(Settings):
+    """A LangChain cache for the replies of models, in place of the SQLite file in the data folder."""
+
+    class_path: str = Field(description="`module:Class` of a LangChain `BaseCache`.")
+    arguments: dict[str, Any] = Field(default_factory=dict, repr=False, description="Its arguments.")
+
+
 class Project(Settings):
     """The whole project file."""
 
@@ -391,5 +398,6 @@ class Project(Settings):
     knowledge_bases: dict[Name, AnyKnowledgeBase] = Field(default_factory=dict)
     llms: dict[Name, LLMSettings] = Field(default_factory=dict)
     default_llm: str | None = Field(None, description="Name of the LLM to use where none is named.")
+    reply_cache: ReplyCache | None = Field(None, description="Where replies of models are kept.")
     evaluations: dict[Name, Evaluation] = Field(default_factory=dict)
     schedule: Schedule = Field(default=Schedule(), description="Schedule of every evaluation.")

@@ -14,7 +14,8 @@ from kbeval_pipeline.resources.knowledge_bases import (
     KnowledgeBase,
     build_knowledge_base,
 )
-from kbeval_pipeline.resources.llms import Budget, LLMClient, ReplyStore
+from kbeval_pipeline.resources.knowledge_bases.langchain_loading import load_path, make_object
+from kbeval_pipeline.resources.llms import Budget, CacheStore, LLMClient, ReplyStore, Store
 from kbeval_pipeline.settings import nearest
 from kbeval_pipeline.statements import saved_evaluations
 
@@ -28,7 +29,7 @@ class ProjectResource(ConfigurableResource["ProjectResource"]):
     project_file: str = Field(description="Path of the project file.")
 
     _project: Project | None = PrivateAttr(default=None)
-    _reply_store: ReplyStore | None = PrivateAttr(default=None)
+    _reply_store: Store | None = PrivateAttr(default=None)
     _knowledge_bases: dict[str, KnowledgeBase | AsyncKnowledgeBase] = PrivateAttr(default_factory=dict)
 
     @property
@@ -86,13 +87,20 @@ class ProjectResource(ConfigurableResource["ProjectResource"]):
             evaluation: whose limits hold.
         """
         if self._reply_store is None:
-            self._reply_store = ReplyStore(self.project.data_dir / "replies.sqlite")
+            self._reply_store = self._open_reply_store()
         return LLMClient(
             settings,
             self._reply_store,
             cache=evaluation.cache,
             budget=Budget(evaluation.max_cost) if evaluation.max_cost else None,
         )
+
+    def _open_reply_store(self) -> Store:
+        cache = self.project.reply_cache
+        if cache is None:
+            return ReplyStore(self.project.data_dir / "replies.sqlite")
+        where = "reply_cache"
+        return CacheStore(make_object(load_path(cache.class_path, where), dict(cache.arguments), where))
 
     def data_sources(self) -> DataSources:
         """Open the named data sources."""

@@ -494,3 +494,19 @@ def test_a_dry_run_counts_the_calls_and_makes_none(
         generation, judging = plan(ProjectResource(project_file=str(made)), "nightly")
         assert (generation.stage, generation.estimate.calls) == ("generation", 3)
         assert judging.estimate.calls == 30
+
+
+def test_replies_can_be_kept_in_a_langchain_cache(
+    judged_project: Callable[..., Path], run: Run, tmp_path: Path
+) -> None:
+    with OpenAIServer(judge_reply) as server:
+        project_file = judged_project(server, {"version": ["llm_relevancy"]})
+        settings = "reply_cache: {class_path: 'tests.fake_cache:FileCache', arguments: {folder: '%s'}}\n"
+        with project_file.open("a", encoding="utf-8") as file:
+            file.write(settings % (tmp_path / "cache"))
+        assert run(project_file).success
+        calls = server.counters()["calls"]
+        assert run(project_file).success
+        assert server.counters()["calls"] == calls
+    assert not (tmp_path / ".kbeval" / "replies.sqlite").exists()
+    assert any((tmp_path / "cache").iterdir())
