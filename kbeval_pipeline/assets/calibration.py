@@ -3,11 +3,11 @@
 from typing import Any
 
 import polars as pl
-from dagster import AssetExecutionContext, AssetOut, Output, multi_asset
+from dagster import AssetExecutionContext, Output, multi_asset
 
 from kbeval_pipeline.assets.judge_work import judge_pairs
-from kbeval_pipeline.assets.metadata import markdown_table, table_metadata
-from kbeval_pipeline.assets.stage import readable_failures
+from kbeval_pipeline.assets.metadata import markdown_table
+from kbeval_pipeline.assets.stage import readable_failures, table_out
 from kbeval_pipeline.evaluation.agreement import calibration_report, confusion_matrix
 from kbeval_pipeline.evaluation.calibration import (
     GRADES,
@@ -20,21 +20,12 @@ from kbeval_pipeline.evaluation.panels import with_panel
 from kbeval_pipeline.resources.project import ProjectResource
 from kbeval_pipeline.resources.warehouse import Warehouse
 from kbeval_pipeline.settings import TableName
-from kbeval_pipeline.table_schema import Table
 from kbeval_pipeline.tables import JUDGE_CALIBRATION, JUDGE_CONFUSION
 
 
-def _out(table: Table) -> AssetOut:
-    return AssetOut(
-        group_name="judging",
-        kinds={"polars", "duckdb"},
-        description=table.description,
-        metadata=table_metadata(table),
-    )
-
-
 @multi_asset(
-    name="calibration", outs={table.name: _out(table) for table in (JUDGE_CALIBRATION, JUDGE_CONFUSION)}
+    name="calibration",
+    outs={table.name: table_out(table, "judging") for table in (JUDGE_CALIBRATION, JUDGE_CONFUSION)},
 )
 @readable_failures
 def calibration(

@@ -3,11 +3,11 @@
 from typing import Any
 
 import polars as pl
-from dagster import AssetExecutionContext, Output, asset
+from dagster import AssetExecutionContext, Output
 
 from kbeval_pipeline.assets.judge_work import judge_pairs
-from kbeval_pipeline.assets.metadata import markdown_table, table_metadata
-from kbeval_pipeline.assets.stage import readable_failures
+from kbeval_pipeline.assets.metadata import markdown_table
+from kbeval_pipeline.assets.stage import table_asset
 from kbeval_pipeline.evaluation.judging import judged_pairs
 from kbeval_pipeline.evaluation.panels import counted, with_panel
 from kbeval_pipeline.resources.project import ProjectResource
@@ -15,13 +15,7 @@ from kbeval_pipeline.resources.warehouse import Warehouse
 from kbeval_pipeline.tables import RELEVANCE_JUDGMENTS
 
 
-@asset(
-    group_name="judging",
-    kinds={"polars", "duckdb"},
-    description=RELEVANCE_JUDGMENTS.description,
-    metadata=table_metadata(RELEVANCE_JUDGMENTS),
-)
-@readable_failures
+@table_asset(RELEVANCE_JUDGMENTS, "judging")
 def relevance_judgments(
     context: AssetExecutionContext,
     project: ProjectResource,

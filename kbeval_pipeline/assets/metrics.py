@@ -3,10 +3,10 @@
 import json
 
 import polars as pl
-from dagster import AssetExecutionContext, MetadataValue, Output, asset
+from dagster import AssetExecutionContext, MetadataValue, Output
 
-from kbeval_pipeline.assets.metadata import cumulative_recall_plot, markdown_table, table_metadata
-from kbeval_pipeline.assets.stage import readable_failures
+from kbeval_pipeline.assets.metadata import cumulative_recall_plot, markdown_table
+from kbeval_pipeline.assets.stage import table_asset
 from kbeval_pipeline.evaluation.calibration import judge_warning
 from kbeval_pipeline.evaluation.doc_id_report import doc_id_report
 from kbeval_pipeline.evaluation.llm_relevancy_report import llm_relevancy_questions, llm_relevancy_report
@@ -31,14 +31,7 @@ REPORTED_METRICS = ("recall", "precision", "hit", "mrr", "map", "ndcg", "r_preci
 _SEARCHED = pl.col("status") == "searched"
 
 
-@asset(
-    group_name="metrics",
-    kinds={"polars", "duckdb"},
-    pool="warehouse",
-    description=DOC_ID_METRICS.description,
-    metadata=table_metadata(DOC_ID_METRICS),
-)
-@readable_failures
+@table_asset(DOC_ID_METRICS, "metrics", pool="warehouse")
 def doc_id_metrics(
     context: AssetExecutionContext,
     project: ProjectResource,
@@ -71,14 +64,7 @@ def doc_id_metrics(
     )
 
 
-@asset(
-    group_name="metrics",
-    kinds={"polars", "duckdb"},
-    pool="warehouse",
-    description=LLM_RELEVANCY_METRICS.description,
-    metadata=table_metadata(LLM_RELEVANCY_METRICS),
-)
-@readable_failures
+@table_asset(LLM_RELEVANCY_METRICS, "metrics", pool="warehouse")
 def llm_relevancy_metrics(
     context: AssetExecutionContext,
     project: ProjectResource,
@@ -105,14 +91,7 @@ def llm_relevancy_metrics(
     return Output(LLM_RELEVANCY_METRICS.frame([row]), metadata=told)
 
 
-@asset(
-    group_name="metrics",
-    kinds={"polars", "duckdb"},
-    pool="warehouse",
-    description=QUESTION_METRICS.description,
-    metadata=table_metadata(QUESTION_METRICS),
-)
-@readable_failures
+@table_asset(QUESTION_METRICS, "metrics", pool="warehouse")
 def question_metrics(
     context: AssetExecutionContext,
     project: ProjectResource,
@@ -153,14 +132,7 @@ def question_metrics(
     )
 
 
-@asset(
-    group_name="metrics",
-    kinds={"polars", "duckdb"},
-    pool="warehouse",
-    description=EXTENDED_METRICS.description,
-    metadata=table_metadata(EXTENDED_METRICS),
-)
-@readable_failures
+@table_asset(EXTENDED_METRICS, "metrics", pool="warehouse")
 def extended_metrics(
     context: AssetExecutionContext, project: ProjectResource, question_metrics: pl.DataFrame
 ) -> Output[pl.DataFrame]:
@@ -175,14 +147,7 @@ def extended_metrics(
     return Output(means, metadata={**numbers, "metrics": markdown_table(means, rows=40)})
 
 
-@asset(
-    group_name="metrics",
-    kinds={"polars", "duckdb"},
-    pool="warehouse",
-    description=EVALUATION_RESULTS.description,
-    metadata=table_metadata(EVALUATION_RESULTS),
-)
-@readable_failures
+@table_asset(EVALUATION_RESULTS, "metrics", pool="warehouse")
 def evaluation_results(
     test_set: pl.DataFrame,
     question_searches: pl.DataFrame,

@@ -2,30 +2,20 @@
 
 import numpy as np
 import polars as pl
-from dagster import AssetExecutionContext, AssetOut, Output, multi_asset
+from dagster import AssetExecutionContext, Output, multi_asset
 
 from kbeval_pipeline.assets.knowledge_bases import KB_DOCUMENTS, knowledge_base_observations
-from kbeval_pipeline.assets.metadata import markdown_table, table_metadata
-from kbeval_pipeline.assets.stage import readable_failures
+from kbeval_pipeline.assets.metadata import markdown_table
+from kbeval_pipeline.assets.stage import readable_failures, table_out
 from kbeval_pipeline.evaluation.retrieval import retrieve
 from kbeval_pipeline.progress import track
 from kbeval_pipeline.resources.project import ProjectResource
-from kbeval_pipeline.table_schema import Table
 from kbeval_pipeline.tables import QUESTION_SEARCHES, RETRIEVED_CHUNKS
-
-
-def _out(table: Table) -> AssetOut:
-    return AssetOut(
-        group_name="retrieval",
-        kinds={"polars", "duckdb"},
-        description=table.description,
-        metadata=table_metadata(table),
-    )
 
 
 @multi_asset(
     name="retrieval",
-    outs={table.name: _out(table) for table in (QUESTION_SEARCHES, RETRIEVED_CHUNKS)},
+    outs={table.name: table_out(table, "retrieval") for table in (QUESTION_SEARCHES, RETRIEVED_CHUNKS)},
     deps=[KB_DOCUMENTS],
 )
 @readable_failures

@@ -4,11 +4,11 @@ from dataclasses import asdict
 from typing import Any
 
 import polars as pl
-from dagster import AssetExecutionContext, DataVersion, Output, asset
+from dagster import AssetExecutionContext, DataVersion, Output
 
 from kbeval_pipeline.assets.knowledge_bases import KB_DOCUMENTS
-from kbeval_pipeline.assets.metadata import markdown_table, table_metadata
-from kbeval_pipeline.assets.stage import readable_failures
+from kbeval_pipeline.assets.metadata import markdown_table
+from kbeval_pipeline.assets.stage import table_asset
 from kbeval_pipeline.evaluation.extractive_writer import ExtractiveWriter
 from kbeval_pipeline.evaluation.generation import GeneratedTestSet, generate_test_set, source_documents
 from kbeval_pipeline.evaluation.llm_writer import LLMWriter
@@ -25,14 +25,7 @@ from kbeval_pipeline.settings import TableName
 from kbeval_pipeline.tables import TEST_SET
 
 
-@asset(
-    group_name="test_data",
-    kinds={"polars", "duckdb"},
-    deps=[KB_DOCUMENTS],
-    description=TEST_SET.description,
-    metadata=table_metadata(TEST_SET),
-)
-@readable_failures
+@table_asset(TEST_SET, "test_data", deps=[KB_DOCUMENTS])
 def test_set(
     context: AssetExecutionContext, project: ProjectResource, warehouse: Warehouse
 ) -> Output[pl.DataFrame]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import polars as pl
 
@@ -17,19 +16,11 @@ from kbeval_pipeline.evaluation.judge_scoring import (
     no_logprobs_score,
 )
 from kbeval_pipeline.project import JudgeMethod
-from kbeval_pipeline.resources.llms import CallError, Reply, Request, for_each
+from kbeval_pipeline.resources.llms import AskModel, CallError, Reply, for_each
 from kbeval_pipeline.tables import RELEVANCE_JUDGMENTS
 
 MAX_ATTEMPTS = 3
 _LONGEST_CAUSE = 500
-
-
-class AskModel(Protocol):
-    """What judging needs of a model."""
-
-    async def ask(self, request: Request) -> Reply:
-        """Ask once, or take the stored reply."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,14 @@
 """The question writer that asks a language model."""
 
-from typing import Protocol
-
 import polars as pl
 
 from kbeval_pipeline.evaluation.question_prompts import question_request, read_question
 from kbeval_pipeline.evaluation.question_writers import SkippedRow, WrittenQuestion
 from kbeval_pipeline.resources.llms.errors import CallError
-from kbeval_pipeline.resources.llms.requests import Reply, Request
+from kbeval_pipeline.resources.llms.requests import AskModel
 from kbeval_pipeline.resources.llms.workers import for_each
 
 RE_ASKS = 2
-
-
-class AskModel(Protocol):
-    """What is needed of a model, such as an `LLMClient`."""
-
-    async def ask(self, request: Request) -> Reply:
-        """Ask once.
-
-        Args:
-            request: what to ask.
-
-        Returns:
-            The reply.
-
-        Raises:
-            CallError: when this call failed for good.
-        """
 
 
 class LLMWriter:

@@ -14,12 +14,13 @@ from kbeval_pipeline.resources.llms.event_loop import run
 from kbeval_pipeline.resources.llms.limiter import AdaptiveLimiter
 from kbeval_pipeline.resources.llms.redaction import redact
 from kbeval_pipeline.resources.llms.reply_store import CacheStore, ReplyStore, Store
-from kbeval_pipeline.resources.llms.requests import Reply, Request, TokenLogprobs
+from kbeval_pipeline.resources.llms.requests import AskModel, Reply, Request, TokenLogprobs
 from kbeval_pipeline.resources.llms.usage import Budget, Usage
 from kbeval_pipeline.resources.llms.workers import for_each
 
 __all__ = [
     "AdaptiveLimiter",
+    "AskModel",
     "Budget",
     "BudgetExceeded",
     "CacheStore",

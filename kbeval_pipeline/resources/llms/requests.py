@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
@@ -79,6 +79,14 @@ class Reply:
     cost: float | None
     seconds: float
     stored: bool
+
+
+class AskModel(Protocol):
+    """What a judge or a question writer needs of a model; `LLMClient` is one."""
+
+    async def ask(self, request: Request) -> Reply:
+        """Ask once, or take the stored reply."""
+        ...
 
 
 def model_identity(settings: LLMSettings) -> str:
