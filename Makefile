@@ -25,7 +25,7 @@ demo: $(READY) ## Set up, evaluate search over Python's own help, and say how to
 	@echo "Every run, table and check is in the Dagster UI: make dev, then open http://127.0.0.1:3000"
 
 test: check ## Set up, lint, check types and run the tests.
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(READY) ## Lint, check formatting and types.
 	@$(BIN)/ruff check .
