@@ -1,9 +1,10 @@
 """Dagster's storage for the command line: its folder, its settings, and runs whose process is gone."""
 
+import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
@@ -56,8 +57,14 @@ def dagster_instance(project: Project) -> Iterator[DagsterInstance]:
     Args:
         project: the checked project.
     """
-    prepare_dagster_home(project)
-    with DagsterInstance.get() as instance:
+    home = prepare_dagster_home(project)
+    # Two processes that set up the storage of a new project at once leave it unusable.
+    with (home / ".setup.lock").open("w", encoding="utf-8") as lock, ExitStack() as stack:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        instance = stack.enter_context(DagsterInstance.get())
+        instance.get_runs_count()
+        instance.event_log_storage.get_maximum_record_id()
+        fcntl.flock(lock, fcntl.LOCK_UN)
         _end_runs_of_dead_processes(instance)
         yield instance
 
