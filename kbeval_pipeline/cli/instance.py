@@ -4,7 +4,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
@@ -12,6 +12,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from kbeval_pipeline.project import Project
 
 PROCESS_TAG = "kbeval/process"
+_READY = ".storage-ready"
 
 _SETTINGS = """\
 # Written by kbeval when it first ran; yours to edit.
@@ -33,7 +34,7 @@ run_monitoring:
 
 
 def prepare_dagster_home(project: Project) -> Path:
-    """Make Dagster's folder under the data folder, unless the environment names one.
+    """Make Dagster's folder under the data folder, unless the environment names one, and its storage.
 
     Args:
         project: the checked project.
@@ -43,10 +44,9 @@ def prepare_dagster_home(project: Project) -> Path:
     """
     home = Path(os.environ.get("DAGSTER_HOME") or project.data_dir / "dagster").resolve()
     home.mkdir(parents=True, exist_ok=True)
-    settings = home / "dagster.yaml"
-    if not settings.exists():
-        settings.write_text(_SETTINGS, encoding="utf-8")
     os.environ["DAGSTER_HOME"] = str(home)
+    if not (home / _READY).exists():
+        _set_up_storage(home)
     return home
 
 
@@ -57,16 +57,24 @@ def dagster_instance(project: Project) -> Iterator[DagsterInstance]:
     Args:
         project: the checked project.
     """
-    home = prepare_dagster_home(project)
-    # Two processes that set up the storage of a new project at once leave it unusable.
-    with (home / ".setup.lock").open("w", encoding="utf-8") as lock, ExitStack() as stack:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        instance = stack.enter_context(DagsterInstance.get())
-        instance.get_runs_count()
-        instance.event_log_storage.get_maximum_record_id()
-        fcntl.flock(lock, fcntl.LOCK_UN)
+    prepare_dagster_home(project)
+    with DagsterInstance.get() as instance:
         _end_runs_of_dead_processes(instance)
         yield instance
+
+
+def _set_up_storage(home: Path) -> None:
+    """Let one process alone make the tables: two at once leave a storage that nobody can open."""
+    with (home / ".setup.lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        settings = home / "dagster.yaml"
+        if not settings.exists():
+            settings.write_text(_SETTINGS, encoding="utf-8")
+        with DagsterInstance.get() as instance:
+            instance.get_runs_count()
+            instance.event_log_storage.get_maximum_record_id()
+            instance.all_instigator_state()
+        (home / _READY).touch()
 
 
 def process_tag() -> dict[str, str]:

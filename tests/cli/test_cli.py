@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -146,6 +147,41 @@ def test_a_killed_run_is_closed_and_the_next_one_goes_through(
     with DagsterInstance.from_config(str(project_file.parent / ".kbeval" / "dagster")) as instance:
         statuses = sorted(run.status.value for run in instance.get_runs())
     assert statuses == sorted(s.value for s in (DagsterRunStatus.FAILURE, *[DagsterRunStatus.SUCCESS] * 2))
+
+
+def test_the_first_commands_of_a_project_may_start_together(
+    project_file: Path, environment: dict[str, str]
+) -> None:
+    program = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from kbeval_pipeline.cli.instance import dagster_instance\n"
+        "from kbeval_pipeline.project_file import read_project\n"
+        "project = read_project(Path('kbeval.yaml'))\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "with dagster_instance(project) as instance:\n"
+        "    print(instance.get_runs_count())\n"
+    )
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", program], cwd=project_file.parent, env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    outcomes = [child.communicate() for child in children]
+    assert [child.returncode for child in children] == [0] * 4, outcomes
+    for name in ("history/runs.db", "history/runs/index.db", "schedules/schedules.db"):
+        with sqlite3.connect(project_file.parent / ".kbeval" / "dagster" / name) as database:
+            assert len(database.execute("SELECT * FROM alembic_version").fetchall()) == 1, name
 
 
 def test_dev_serves_the_ui(project_file: Path, environment: dict[str, str]) -> None:
