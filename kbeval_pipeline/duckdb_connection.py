@@ -31,3 +31,15 @@ def connect(
     if lock is not None:
         connection.execute(f"SET {_LOCK} = {lock}")
     return connection
+
+
+def quoted(name: str) -> str:
+    """Quote an identifier.
+
+    Args:
+        name: a table, schema or column name.
+
+    Returns:
+        The name in double quotes.
+    """
+    return '"' + name.replace('"', '""') + '"'

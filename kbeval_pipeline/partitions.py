@@ -7,12 +7,12 @@ from kbeval_pipeline.statements import saved_evaluations
 
 
 def all_evaluations(project: Project) -> dict[str, Evaluation]:
-    """List the evaluations: the project file's, then those of earlier statements.
+    """List the evaluations: the project file's, then those of earlier statements under other names.
 
     Args:
         project: the checked project.
     """
-    return {**project.evaluations, **saved_evaluations(project)}
+    return {**project.evaluations, **saved_evaluations(project), **project.evaluations}
 
 
 def evaluation_partitions(project: Project) -> StaticPartitionsDefinition:

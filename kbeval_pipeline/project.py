@@ -250,6 +250,11 @@ class LLMSettings(Settings):
     )
     prices: Prices | None = Field(None, description="Prices, in any currency.")
 
+    @property
+    def label(self) -> str:
+        """Provider and model, as tables and messages name them."""
+        return f"{self.provider}/{self.model_name or self.class_path}"
+
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.provider not in ("offline", "custom") and not self.model_name:

@@ -55,7 +55,7 @@ def judge_pairs(
             warehouse,
             client.usage,
             stage=stage,
-            model=f"{settings.provider}/{settings.model_name or settings.class_path}",
+            model=settings.label,
             evaluation=context.partition_key,
             run_id=context.run.run_id,
         )

@@ -27,11 +27,10 @@ def saved_results(
     if evaluation.save_to is None:
         return MaterializeResult(metadata={"saved": False})
     table = TableName.parse(evaluation.save_to)
-    for row in results_of_run(warehouse, context.run.run_id):
-        try:
-            project.data_sources().append(table, saved_frame(row))
-        except UserError as error:
-            raise UserError(
-                f"the result is stored in the warehouse, but could not be saved to {table}: {error}"
-            ) from None
+    try:
+        project.data_sources().append(table, saved_frame(results_of_run(warehouse, context.run.run_id)))
+    except UserError as error:
+        raise UserError(
+            f"the result is stored in the warehouse, but could not be saved to {table}: {error}"
+        ) from None
     return MaterializeResult(metadata={"saved": True, "table": str(table)})

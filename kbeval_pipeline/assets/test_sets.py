@@ -10,7 +10,7 @@ from kbeval_pipeline.assets.knowledge_bases import KB_DOCUMENTS
 from kbeval_pipeline.assets.metadata import markdown_table
 from kbeval_pipeline.assets.stage import table_asset
 from kbeval_pipeline.evaluation.extractive_writer import ExtractiveWriter
-from kbeval_pipeline.evaluation.generation import GeneratedTestSet, generate_test_set, source_documents
+from kbeval_pipeline.evaluation.generation import GeneratedTestSet, generate_test_set
 from kbeval_pipeline.evaluation.llm_writer import LLMWriter
 from kbeval_pipeline.evaluation.question_filters import QuestionFilters
 from kbeval_pipeline.evaluation.question_writers import QuestionWriter
@@ -34,8 +34,7 @@ def test_set(
     sources = project.data_sources()
     table = TableName.parse(evaluation.test_table)
     if evaluation.save_to:
-        for saved in evaluation.version:
-            sources.check_append(TableName.parse(evaluation.save_to), empty_saved_frame(saved))
+        sources.check_append(TableName.parse(evaluation.save_to), empty_saved_frame(evaluation.version))
     told: dict[str, Any] = {}
     if evaluation.generate_data:
         generated, origin, told = _generate(context, project, warehouse, evaluation, evaluation.generate_data)
@@ -44,7 +43,7 @@ def test_set(
         rows = read_test_table(generated.rows, table=str(table), versions=evaluation.version)
         rows = rows.with_columns(origin=pl.lit(origin))
     else:
-        rows = read_test_table(sources.read_table(table), table=str(table), versions=evaluation.version)
+        rows = project.test_table(evaluation)
     version = test_set_version(rows)
     return Output(
         rows,
@@ -68,7 +67,7 @@ def _generate(
     how: GenerateData,
 ) -> tuple[GeneratedTestSet, str, dict[str, Any]]:
     """Generate the test table; return it, the writer's name and the account for the metadata."""
-    documents = _source(project, evaluation, how)
+    documents = project.generation_source(evaluation)
     settings = project.llm(evaluation)
     spent: dict[str, Any] = {}
     writer: QuestionWriter
@@ -77,8 +76,7 @@ def _generate(
         generated = run(_write(documents, writer, evaluation, how))
     else:
         client = project.llm_client(settings, evaluation)
-        model = f"{settings.provider}/{settings.model_name or settings.class_path}"
-        writer = LLMWriter(client, 2 * settings.max_concurrency, name=model)
+        writer = LLMWriter(client, 2 * settings.max_concurrency, name=settings.label)
         try:
             generated = run(_write(documents, writer, evaluation, how))
         finally:
@@ -86,7 +84,7 @@ def _generate(
                 warehouse,
                 client.usage,
                 stage="generation",
-                model=model,
+                model=settings.label,
                 evaluation=context.partition_key,
                 run_id=context.run.run_id,
             )
@@ -106,13 +104,3 @@ async def _write(
         filters=QuestionFilters(**how.filters.model_dump()),
         max_failure_rate=evaluation.max_failure_rate,
     )
-
-
-def _source(project: ProjectResource, evaluation: Evaluation, how: GenerateData) -> pl.DataFrame:
-    if how.from_sql:
-        found = project.data_sources().query(how.from_sql)
-        id_required = "doc_id" in evaluation.version
-        return source_documents(found, source="generate_data.from_sql", id_required=id_required)
-    base = project.knowledge_base(evaluation.knowledge_base)
-    listed = [(document.id, document.content) for document in base.documents()]
-    return pl.DataFrame(listed, schema={"doc_id": pl.String, "content": pl.String}, orient="row")

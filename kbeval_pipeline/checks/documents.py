@@ -1,5 +1,9 @@
 """Documents that a test set expects but the knowledge base lacks, and documents it could not read."""
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
 import polars as pl
 from dagster import (
     AssetCheckExecutionContext,
@@ -11,8 +15,24 @@ from dagster import (
 )
 
 from kbeval_pipeline.assets.metadata import markdown_table
+from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.evaluation.ids import canonical_id
 from kbeval_pipeline.resources.project import ProjectResource
+
+P = ParamSpec("P")
+
+
+def _warning_at_most(function: Callable[P, AssetCheckResult]) -> Callable[P, AssetCheckResult]:
+    """Make a check that cannot be carried out a warning, as these checks stop no run."""
+
+    @wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> AssetCheckResult:
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:
+            return AssetCheckResult(passed=False, severity=AssetCheckSeverity.WARN, description=str(error))
+
+    return wrapped
 
 
 def document_checks(partitions: PartitionsDefinition[str]) -> list[AssetChecksDefinition]:
@@ -27,6 +47,7 @@ def document_checks(partitions: PartitionsDefinition[str]) -> list[AssetChecksDe
         description="Every document that a question expects is in the knowledge base.",
         partitions_def=partitions,
     )
+    @_warning_at_most
     def documents_known(
         context: AssetCheckExecutionContext, project: ProjectResource, test_set: pl.DataFrame
     ) -> AssetCheckResult:
@@ -52,6 +73,7 @@ def document_checks(partitions: PartitionsDefinition[str]) -> list[AssetChecksDe
         description="Every document of the knowledge base could be read.",
         partitions_def=partitions,
     )
+    @_warning_at_most
     def documents_readable(context: AssetCheckExecutionContext, project: ProjectResource) -> AssetCheckResult:
         base = project.knowledge_base(project.evaluation(context.partition_key).knowledge_base)
         skipped = base.skipped_documents()

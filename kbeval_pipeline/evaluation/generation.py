@@ -95,6 +95,25 @@ def source_documents(frame: pl.DataFrame, *, source: str, id_required: bool = Tr
     return pl.DataFrame({"doc_id": ids, "content": frame[by_lower["content"]].cast(pl.String)})
 
 
+def filled_documents(documents: pl.DataFrame) -> pl.DataFrame:
+    """Leave out documents without an id or with null or blank content.
+
+    Args:
+        documents: `doc_id, content`.
+    """
+    return documents.filter(pl.col("content").str.strip_chars().fill_null("") != "").drop_nulls("doc_id")
+
+
+def distinct_documents(filled: pl.DataFrame) -> pl.DataFrame:
+    """Keep each content and each id once, the first in the order of ids.
+
+    Args:
+        filled: what `filled_documents` returned.
+    """
+    by_content = filled.sort("doc_id").unique("content", keep="first", maintain_order=True)
+    return by_content.unique("doc_id", keep="first", maintain_order=True)
+
+
 def draw_order(documents: pl.DataFrame, seed: int) -> pl.DataFrame:
     """Put documents into the order in which a seed draws them.
 
@@ -143,9 +162,8 @@ async def generate_test_set(
         UserError: when too many documents failed, or the source holds no usable document or gives no
             question at all.
     """
-    filled = documents.filter(pl.col("content").str.strip_chars().fill_null("") != "").drop_nulls("doc_id")
-    distinct = filled.sort("doc_id").unique("content", keep="first", maintain_order=True)
-    distinct = distinct.unique("doc_id", keep="first", maintain_order=True)
+    filled = filled_documents(documents)
+    distinct = distinct_documents(filled)
     waiting = draw_order(distinct.select("doc_id", "content"), seed)
     account = _Account(filters, max_failure_rate)
     while len(account.kept) < count and not waiting.is_empty():

@@ -1,7 +1,7 @@
 """The result row: what `EVALUATE KNOWLEDGE_BASE` documents, built from the stored row."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -60,26 +60,30 @@ def documented_row(stored: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def saved_frame(stored: Mapping[str, Any]) -> pl.DataFrame:
-    """Bring a stored result to the form in which `save_to` receives it.
+def saved_frame(stored: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Bring the results of a run to the form in which `save_to` receives them.
 
     Args:
-        stored: one row of the table `evaluation_results`, with its run stamp.
+        stored: rows of the table `evaluation_results`, with their run stamp, one for each version.
 
     Returns:
-        One row with the documented columns; lists and objects as JSON text, `created_at` in UTC
-        without a zone.
+        One row for each version with its documented columns, null in those of the other version; lists and
+        objects as JSON text, `created_at` in UTC without a zone.
     """
-    values = {**stored, "id": stored["run_id"], "created_at": stored["created_at"].replace(tzinfo=None)}
-    empty = empty_saved_frame(stored["version"])
-    return pl.DataFrame([{name: values[name] for name in empty.columns}], schema=empty.schema)
+    empty = empty_saved_frame([row["version"] for row in stored])
+    rows = []
+    for row in stored:
+        values = {**row, "id": row["run_id"], "created_at": row["created_at"].replace(tzinfo=None)}
+        rows.append({name: values[name] for name in DOCUMENTED_COLUMNS[row["version"]]})
+    return pl.DataFrame(rows, schema=empty.schema)
 
 
-def empty_saved_frame(version: str) -> pl.DataFrame:
+def empty_saved_frame(versions: Sequence[str]) -> pl.DataFrame:
     """The columns and types that `save_to` will receive, without rows, to check the table beforehand.
 
     Args:
-        version: `doc_id` or `llm_relevancy`.
+        versions: `doc_id`, `llm_relevancy` or both.
     """
     types = {**EVALUATION_RESULTS.schema, "id": pl.String(), "created_at": pl.Datetime("us")}
-    return pl.DataFrame(schema={name: types[name] for name in DOCUMENTED_COLUMNS[version]})
+    names = dict.fromkeys(name for version in versions for name in DOCUMENTED_COLUMNS[version])
+    return pl.DataFrame(schema={name: types[name] for name in names})

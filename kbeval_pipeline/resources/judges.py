@@ -29,17 +29,18 @@ async def open_judge(client: LLMClient, pairs: pl.DataFrame) -> Judge:
         UserError: when the method needs log-probabilities and the model gives none.
     """
     settings = client.settings
-    supported = client.supports_logprobs()
-    method: JudgeMethod = settings.method or ("no-logprobs" if supported is False else "multi-class")
-    logprobs = supported is not False and method != "no-logprobs"
+    method, logprobs = likely_method(client)
     if not logprobs and method in ("multi-class", "binary"):
         raise _needs_logprobs(client, method)
-    if supported is None and settings.method is None and _missing(client, "no-logprobs", pairs) == 0:
+    without = judge_requests("no-logprobs", pairs, logprobs=False)
+    undecided = client.supports_logprobs() is None and settings.method is None
+    # An earlier run may have found out that there are none: then its replies are all there.
+    if undecided and _first_missing(client, without) is None:
         method, logprobs = "no-logprobs", False
-    if _missing(client, method, pairs, logprobs):
-        first = next(_requests(method, pairs, logprobs))
+    missing = _first_missing(client, judge_requests(method, pairs, logprobs=logprobs))
+    if missing is not None:
         try:
-            await client.ask(first)
+            await client.ask(missing)
         except LogprobsRefusedError:
             if settings.method in ("multi-class", "binary"):
                 raise _needs_logprobs(client, method) from None
@@ -47,21 +48,41 @@ async def open_judge(client: LLMClient, pairs: pl.DataFrame) -> Judge:
             method = "graded" if method == "graded" else "no-logprobs"
         except CallError:
             pass  # this judgment failed; whether too many do is told by the failure rate
-    name = f"{settings.provider}/{settings.model_name or settings.class_path}"
-    return Judge(client, name, method, logprobs, 2 * settings.max_concurrency)
+    return Judge(client, settings.label, method, logprobs, 2 * settings.max_concurrency)
 
 
-def _requests(method: JudgeMethod, pairs: pl.DataFrame, logprobs: bool) -> Iterator[Request]:
+def likely_method(client: LLMClient) -> tuple[JudgeMethod, bool]:
+    """Say how a model will judge, by its settings and what is known of it so far.
+
+    Args:
+        client: the model.
+
+    Returns:
+        The method, and whether log-probabilities are asked for.
+    """
+    supported = client.supports_logprobs()
+    method: JudgeMethod = client.settings.method or ("no-logprobs" if supported is False else "multi-class")
+    return method, supported is not False and method != "no-logprobs"
+
+
+def judge_requests(method: JudgeMethod, pairs: pl.DataFrame, *, logprobs: bool) -> Iterator[Request]:
+    """Write the first request for each pair.
+
+    Args:
+        method: how to judge.
+        pairs: `question, content`, as `judging.judged_pairs` returns them.
+        logprobs: whether log-probabilities are asked for.
+    """
     for question, passage in pairs.select("question", "content").iter_rows():
         yield judge_request(method, question, passage, logprobs=logprobs)
 
 
-def _missing(client: LLMClient, method: JudgeMethod, pairs: pl.DataFrame, logprobs: bool = False) -> int:
-    return client.estimate(_requests(method, pairs, logprobs)).calls
+def _first_missing(client: LLMClient, requests: Iterator[Request]) -> Request | None:
+    return next((request for request in requests if client.estimate([request]).calls), None)
 
 
 def _needs_logprobs(client: LLMClient, method: str) -> UserError:
     return UserError(
-        f"{client.settings.provider}/{client.settings.model_name} returns no log-probabilities, which method "
-        f"{method} needs; set `method: no-logprobs`"
+        f"{client.settings.label} returns no log-probabilities, which method {method} needs; "
+        "set `method: no-logprobs`"
     )

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import polars as pl
 from dagster import ConfigurableResource
 from pydantic import Field, PrivateAttr
 
 from kbeval_pipeline.errors import UserError
+from kbeval_pipeline.evaluation.generation import source_documents
+from kbeval_pipeline.evaluation.test_sets import read_test_table
+from kbeval_pipeline.partitions import all_evaluations
 from kbeval_pipeline.project import Evaluation, LLMSettings, Project
 from kbeval_pipeline.project_file import read_project
 from kbeval_pipeline.resources.data_sources import DataSources
@@ -16,8 +20,7 @@ from kbeval_pipeline.resources.knowledge_bases import (
 )
 from kbeval_pipeline.resources.knowledge_bases.langchain_loading import load_path, make_object
 from kbeval_pipeline.resources.llms import Budget, CacheStore, LLMClient, ReplyStore, Store
-from kbeval_pipeline.settings import nearest
-from kbeval_pipeline.statements import saved_evaluations
+from kbeval_pipeline.settings import TableName, nearest
 
 
 class ProjectResource(ConfigurableResource["ProjectResource"]):
@@ -48,7 +51,7 @@ class ProjectResource(ConfigurableResource["ProjectResource"]):
         Raises:
             UserError: when there is none of that name.
         """
-        evaluations = {**saved_evaluations(self.project), **self.project.evaluations}
+        evaluations = all_evaluations(self.project)
         if name not in evaluations:
             raise UserError(f'unknown evaluation "{name}", {nearest(name, evaluations)}')
         return evaluations[name]
@@ -105,6 +108,37 @@ class ProjectResource(ConfigurableResource["ProjectResource"]):
     def data_sources(self) -> DataSources:
         """Open the named data sources."""
         return DataSources(self.project.data_sources)
+
+    def test_table(self, evaluation: Evaluation) -> pl.DataFrame:
+        """Read and check the test table of an evaluation.
+
+        Args:
+            evaluation: the evaluation.
+
+        Returns:
+            Rows of the table `test_set`.
+        """
+        table = TableName.parse(evaluation.test_table)
+        rows = self.data_sources().read_table(table)
+        return read_test_table(rows, table=str(table), versions=evaluation.version)
+
+    def generation_source(self, evaluation: Evaluation) -> pl.DataFrame:
+        """Read the documents from which the test set of an evaluation is generated.
+
+        Args:
+            evaluation: an evaluation with `generate_data`.
+
+        Returns:
+            `doc_id, content`, as they come.
+        """
+        how = evaluation.generate_data
+        if how is not None and how.from_sql:
+            found = self.data_sources().query(how.from_sql)
+            id_required = "doc_id" in evaluation.version
+            return source_documents(found, source="generate_data.from_sql", id_required=id_required)
+        base = self.knowledge_base(evaluation.knowledge_base)
+        listed = [(document.id, document.content) for document in base.documents()]
+        return pl.DataFrame(listed, schema={"doc_id": pl.String, "content": pl.String}, orient="row")
 
     def knowledge_base(self, name: str) -> KnowledgeBase | AsyncKnowledgeBase:
         """Open a knowledge base; one object serves the whole run.

@@ -13,7 +13,7 @@ from dagster_duckdb import DuckDBResource
 from pydantic import Field
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from kbeval_pipeline.duckdb_connection import connect
+from kbeval_pipeline.duckdb_connection import connect, quoted
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.table_schema import RUN_STAMP, Table
 
@@ -25,10 +25,6 @@ _PROCESS_LOCK = threading.RLock()
 
 def _is_lock_conflict(error: BaseException) -> bool:
     return isinstance(error, duckdb.IOException) and "lock" in str(error).lower()
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 class Warehouse(DuckDBResource):
@@ -108,13 +104,13 @@ class Warehouse(DuckDBResource):
                 self._prepare(connection, table)
                 for name in (table.name, _LEDGER):
                     connection.execute(
-                        f"DELETE FROM {_quoted(name)} WHERE evaluation = ? AND run_id = ?"  # noqa: S608
+                        f"DELETE FROM {quoted(name)} WHERE evaluation = ? AND run_id = ?"  # noqa: S608
                         + (" AND table_name = ?" if name == _LEDGER else ""),
                         [evaluation, run_id, *([table.name] if name == _LEDGER else [])],
                     )
                 connection.register("stamped_rows", stamped.to_arrow())
                 connection.execute(
-                    f"INSERT INTO {_quoted(table.name)} BY NAME SELECT * FROM stamped_rows"  # noqa: S608
+                    f"INSERT INTO {quoted(table.name)} BY NAME SELECT * FROM stamped_rows"  # noqa: S608
                 )
                 connection.execute(
                     f"INSERT INTO {_LEDGER} VALUES (?, ?, ?, ?, ?)",  # noqa: S608
@@ -157,9 +153,9 @@ class Warehouse(DuckDBResource):
             if not found:
                 raise missing
             stored = set(_column_names(connection, table.name))
-            columns = ", ".join(_quoted(c.name) for c in table.columns if c.name in stored)
+            columns = ", ".join(quoted(c.name) for c in table.columns if c.name in stored)
             arrow = connection.sql(
-                f"SELECT {columns} FROM {_quoted(table.name)} "  # noqa: S608
+                f"SELECT {columns} FROM {quoted(table.name)} "  # noqa: S608
                 "WHERE evaluation = ? AND run_id = ? ORDER BY rowid",
                 params=[evaluation, found[0][0]],
             ).to_arrow_table()
@@ -190,15 +186,15 @@ class Warehouse(DuckDBResource):
             f"CREATE TABLE IF NOT EXISTS {_LEDGER} (table_name VARCHAR, evaluation VARCHAR, "
             "run_id VARCHAR, created_at TIMESTAMPTZ, n_rows BIGINT)"
         )
-        name = _quoted(table.name)
-        columns = [f"{_quoted(c.name)} {c.duckdb_type}" for c in table.stored_columns]
+        name = quoted(table.name)
+        columns = [f"{quoted(c.name)} {c.duckdb_type}" for c in table.stored_columns]
         if not _has_table(connection, table.name):
             connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
         present = set(_column_names(connection, table.name))
         added = [c for c in table.columns if c.name not in present]
         for column in added:
-            connection.execute(f"ALTER TABLE {name} ADD COLUMN {_quoted(column.name)} {column.duckdb_type}")
-        view = _quoted(f"{table.name}_latest")
+            connection.execute(f"ALTER TABLE {name} ADD COLUMN {quoted(column.name)} {column.duckdb_type}")
+        view = quoted(f"{table.name}_latest")
         if added or not _has_table(connection, f"{table.name}_latest"):
             connection.execute(
                 f"CREATE OR REPLACE VIEW {view} AS SELECT t.* FROM {name} t JOIN ("  # noqa: S608

@@ -10,10 +10,14 @@ import pytest
 from dagster import AssetKey, DagsterInstance, ExecuteInProcessResult
 
 from kbeval_pipeline.assets.metrics import REPORTED_METRICS
+from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.evaluation.doc_id_report import doc_id_report
 from kbeval_pipeline.evaluation.ranking_metrics import question_ranking_metrics, rank_documents
 from kbeval_pipeline.evaluation.test_sets import qrels_of
+from kbeval_pipeline.resources.knowledge_bases.local import LocalKnowledgeBaseAdapter
+from kbeval_pipeline.resources.project import ProjectResource
 from kbeval_pipeline.resources.warehouse import Warehouse
+from kbeval_pipeline.settings import TableName
 from kbeval_pipeline.tables import EVALUATION_TABLES
 from tests.small_project import QUESTIONS
 
@@ -184,6 +188,35 @@ def test_save_to_receives_the_documented_columns(write_project: Callable[..., Pa
     assert saved["id"].to_list() == [first.run_id, second.run_id]
 
 
+@pytest.mark.parametrize("table", ["store.results", "tables.results"])
+def test_save_to_receives_both_versions_at_once(
+    write_project: Callable[..., Path], run: Run, table: str
+) -> None:
+    evaluation = {
+        "knowledge_base": "docs", "test_table": "tables.questions", "version": ["doc_id", "llm_relevancy"],
+        "save_to": table,
+    }  # fmt: skip
+    project_file = write_project(evaluations={"nightly": evaluation})
+    results = [run(project_file), run(project_file)]
+    assert all(result.success for result in results), messages(results[0])
+    saved = ProjectResource(project_file=str(project_file)).data_sources().read_table(TableName.parse(table))
+    assert saved["id"].to_list() == [results[0].run_id] * 2 + [results[1].run_id] * 2
+    assert saved["total"].to_list() == [5, None, 5, None]
+    assert saved["avg_relevancy"].is_null().to_list() == [True, False, True, False]
+
+
+def test_documents_that_cannot_be_listed_are_a_warning(
+    project_file: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(_: LocalKnowledgeBaseAdapter) -> None:
+        raise UserError("this store cannot list its documents")
+
+    monkeypatch.setattr(LocalKnowledgeBaseAdapter, "documents", cannot)
+    result = run(project_file)
+    assert result.success, messages(result)
+    assert failed_checks(result) == {"test_set.documents_known": "this store cannot list its documents"}
+
+
 def test_an_unfit_save_to_is_refused_before_anything_runs(
     write_project: Callable[..., Path], run: Run, warehouse_of: Open
 ) -> None:
@@ -247,8 +280,6 @@ def test_documents_that_cannot_be_read_are_counted_and_absent_ones_named(
 def test_failed_searches_are_recorded_and_too_many_stop_the_run(
     project_file: Path, run: Run, warehouse_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kbeval_pipeline.resources.knowledge_bases.local import LocalKnowledgeBaseAdapter
-
     search = LocalKnowledgeBaseAdapter.search
     broken = {"ferry"}
 

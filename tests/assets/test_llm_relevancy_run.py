@@ -245,6 +245,24 @@ def test_a_wrong_key_ends_with_one_call_and_the_providers_message(
     assert "sk-wrong-0123456789" not in messages(result)
 
 
+def test_a_wrong_key_makes_one_call_also_where_most_replies_are_stored(
+    judged_project: Callable[..., Path], run: Run, documents_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OpenAIServer(judge_reply, latency=0.05) as server:
+        project_file = judged_project(server)
+        assert run(project_file).success
+        stored = server.counters()["calls"]
+        for name, text in (
+            ("ferry.txt", "The ferry leaves the harbour at nine."),
+            ("invoice.html", "<p>An invoice is due at once.</p>"),
+            ("battery.txt", "A lithium battery is charged slowly."),
+        ):
+            (documents_folder / name).write_text(text, encoding="utf-8")
+        monkeypatch.setenv("JUDGE_KEY", "sk-wrong-0123456789")
+        assert not run(project_file).success
+        assert server.counters()["calls"] == stored + 1
+
+
 def test_too_many_failed_judgments_fail_the_run_and_few_are_left_out(
     judged_project: Callable[..., Path], run: Run, warehouse_of: Open
 ) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import duckdb
 import polars as pl
 
-from kbeval_pipeline.duckdb_connection import connect
+from kbeval_pipeline.duckdb_connection import connect, quoted
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.resources.data_sources.base import QUERY_SECONDS
 from kbeval_pipeline.resources.data_sources.frames import plain
@@ -24,18 +24,6 @@ GUARDED: dict[str, str | bool | int | float | list[str]] = {
 
 # Types that Polars cannot import, or imports as bytes that mean nothing outside DuckDB.
 _FOREIGN = ("INTERVAL", "BIT", "UNION", "BIGNUM", "VARINT", "TIME WITH TIME ZONE", "GEOMETRY", "VARIANT")
-
-
-def quoted(name: str) -> str:
-    """Quote an identifier.
-
-    Args:
-        name: a table, schema or column name.
-
-    Returns:
-        The name in double quotes.
-    """
-    return '"' + name.replace('"', '""') + '"'
 
 
 def short_message(error: BaseException) -> str:

@@ -11,13 +11,12 @@ import duckdb
 import polars as pl
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from kbeval_pipeline.duckdb_connection import connect
+from kbeval_pipeline.duckdb_connection import connect, quoted
 from kbeval_pipeline.errors import UserError
 from kbeval_pipeline.resources.data_sources.base import DataSource
 from kbeval_pipeline.resources.data_sources.duckdb_engine import (
     GUARDED,
     fetch,
-    quoted,
     run_select,
     short_message,
 )
